@@ -22,7 +22,7 @@ def processor_seconds(limit: float) -> Iterator[None]:
     """Fail if the block uses a processor for longer than ``limit``: what other processes do does not count.
 
     Neither does the kernel's time. On a virtual machine, memory that the host has not provided yet makes the kernel up
-    to 20 times as slow: reading 2 GiB took it 0.4 s or 7.5 s. What blocks is ended by the time limit of the test.
+    to 20 times as slow: reading 900 MiB took it 0.4 s or 6.4 s. What blocks is ended by the time limit of the test.
     """
     limit = on_this_machine(limit)
     started = os.times().user

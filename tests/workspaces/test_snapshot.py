@@ -29,7 +29,7 @@ def _snapshot(root: Path, limits: TreeLimits | None = None) -> tuple[Snapshot, b
 
 
 def _outcome(root: Path) -> str:
-    """Return what becomes of the tree. Its archive can be 2 GiB, and is not kept."""
+    """Return what becomes of the tree. Its archive can be a gigabyte, and is not kept."""
     try:
         with Path(os.devnull).open("wb") as output:
             snapshot_tree(root, output)

@@ -23,7 +23,7 @@ _HINTS = {
     errno.EACCES: "give this user read and write permission",
     errno.EPERM: "give this user read and write permission",
     errno.ENOSPC: "free some space",
-    errno.EDQUOT: "free some space: this user's quota is used up",
+    errno.EDQUOT: "this user's quota is used up: free some space",
     errno.EMFILE: "raise the limit of open files (ulimit -n), or run fewer tasks at once (--workers)",
     errno.ENFILE: "find the program that has so many files open (lsof)",
 }

@@ -233,7 +233,7 @@ def _notes(a: PairTally, b: PairTally) -> Iterator[str]:
         ("framework", "versions of SecureBench"),
         ("verification", "verification policies"),
         ("limits", "sandbox limits"),
-        ("sandbox", "sandbox drivers"),
+        ("sandbox", "sandbox drivers, runtimes, restrictions or driver settings"),
         ("judge", "judge models or judge settings"),
     ):
         if _decisive(a, section) != _decisive(b, section):

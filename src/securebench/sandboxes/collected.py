@@ -17,12 +17,12 @@ TRUSTED_OPAQUE: Final = "trusted.overlay.opaque"
 
 
 class DirectoryReplacedError(CandidateError):
-    """The directory to collect or one of its parents was removed or replaced, so its changes are unknown."""
+    """The directory to collect, or one above it, was removed, or is now a link or a file: its changes are unknown."""
 
     default_code = "collected-replaced"
 
     def __init__(self, path: str) -> None:
-        message = f"the directory {path}, or one above it, was removed or replaced in the sandbox"
+        message = f"the directory {path}, or one above it, was removed in the sandbox, or is now a link or a file"
         super().__init__(FailureReason.UNSAFE_WORKSPACE, message, phase=FailurePhase.SEAL)
 
 

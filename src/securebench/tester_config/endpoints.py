@@ -110,8 +110,9 @@ def _proxy_fault(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme != "https" or parts.port not in (None, _PORTS["https"]):
         return "must use https and port 443 with 'credentials: passthrough'"
-    fault = domain_fault(parts.hostname or "")
-    return f"{fault}, which the proxy does not allow" if fault else ""
+    if domain_fault(parts.hostname or ""):
+        return "must contain a full DNS name such as 'models.example.com' with 'credentials: passthrough'"
+    return ""
 
 
 BaseUrl: TypeAlias = Annotated[str, AfterValidator(_endpoint)]

@@ -200,8 +200,8 @@ OF_PACK: dict[str, tuple[Change, str]] = {
         "other hidden content in the pack, or the commitment key is that of another run",
     ),
     "other tags": (lambda records: records[0].update(tags=["easy"]), "differ from those in the pack"),
-    "another question": (lambda records: _ask(records[0]["resource_summary"]), "another 'resource_summary'"),
-    "no resources": (lambda records: records[0].update(resource_summary=[]), "another 'resource_summary'"),
+    "another question": (lambda records: _ask(records[0]["resource_summary"]), "the 'resource_summary' of task"),
+    "no resources": (lambda records: records[0].update(resource_summary=[]), "the 'resource_summary' of task"),
 }
 
 

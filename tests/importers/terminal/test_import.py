@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -81,6 +81,15 @@ def test_tests_and_solution_are_hidden_and_nowhere_else(tmp_path: Path) -> None:
         public = str(row.task["input"]) + str(row.task["environment"])
         assert "expected" not in public
         assert not any("solution" in str(value) for value in row.task["eval"].values())
+
+
+@pytest.mark.parametrize("read", [_harbor, _first])
+def test_a_task_may_have_no_solution(tmp_path: Path, read: Callable[..., ImportedTask]) -> None:
+    """A solution is listed as hidden only where there is one."""
+    assert "instruction, 2 test files (hidden), solution (hidden)" in read(tmp_path / "with").task.report.carried
+    one = read(tmp_path / "without", {"solution/solve.sh": None, "solution.sh": None})
+    assert "instruction, 2 test files (hidden)" in one.task.report.carried
+    assert not any(root.endswith("/solution") for root in one.trees)
 
 
 def test_tests_find_their_files_where_they_lie_here(tmp_path: Path) -> None:

@@ -151,11 +151,16 @@ def _refusal(patch: bytes) -> str:
 def load_packs(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeFinding]:
     """Check that each pack is refused with the expected error code when it is loaded and compiled."""
     if problem := _codes(packs.PackAttack("", "honest", ""), _directory(context, "pack")):
-        return [ProbeFinding.of(name, f"no result: a valid pack was refused ({problem})", "") for name in names]
+        return [
+            ProbeFinding.of(name, f"no result: a valid pack was refused ({', '.join(problem)})", "") for name in names
+        ]
 
     def attempt(name: str, attack: packs.PackAttack) -> ProbeFinding:
         codes = _codes(attack, _directory(context, "pack"))
-        problem = "" if attack.code in codes else f"it was refused, but with {codes}" if codes else "it was accepted"
+        if attack.code in codes:
+            problem = ""
+        else:
+            problem = f"it was refused with {', '.join(codes)} instead of {attack.code}" if codes else "it was accepted"
         return ProbeFinding.of(name, problem, attack.code)
 
     return findings(_PACKS, names, lambda name, attack: _timed(partial(attempt, name, attack)))

@@ -66,7 +66,7 @@ def _breakout_finding(name: str, by_user: Mapping[str, AttemptResult], info: Dri
         if result.outcome is AttemptOutcome.CONTAINED:
             stopped.append(result.how)
         elif result.outcome is AttemptOutcome.REACHED and info.runtime == RUNSC:
-            stopped.append(f"reached in gVisor's own kernel: {result.how}")
+            stopped.append(f"worked only in gVisor's own kernel{f': {result.how}' if result.how else ''}")
         else:
             bad.append(f"{result.outcome} as {who}: {result.how}")
     return ProbeFinding.of(name, "; ".join(bad), " / ".join(dict.fromkeys(stopped)))

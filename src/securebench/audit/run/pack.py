@@ -118,7 +118,7 @@ class PackChecks:
         # The record has the summary as JSON, in which tuples are lists.
         resources = json.loads(json.dumps(task.resources.summary()))
         is_same = record.raw["resource_summary"] == resources
-        return "" if is_same else f"task {name} has another 'resource_summary' in the pack"
+        return "" if is_same else f"the 'resource_summary' of task {name} differs from that in the pack"
 
 
 def _doubt(match: Match) -> str:

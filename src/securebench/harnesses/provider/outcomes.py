@@ -3,9 +3,10 @@
 There are three sources: the sandbox (how the program exited), the relay (the results of its requests) and the
 program's own events. The first two are evidence. The third is a claim: any process in the sandbox can write it.
 
-* Until the model's first answer to a built-in program, no untrusted code has acted, so a failure before
-  that answer is an infrastructure error, except a policy refusal and a used-up budget. An answer counts from its first
-  byte: a program runs commands while the answer streams, and a command can kill the program.
+* Until the model's first answer to a built-in program without ``mcp_servers`` and ``extra_arguments``, no untrusted
+  code has acted, so a failure before that answer is an infrastructure error, except a policy refusal and a used-up
+  budget. An answer counts from its first byte: a program runs commands while the answer streams, and a command can kill
+  the program.
 * After the first answer, an agent that exits with a failure has failed, unless the provider's last response was an
   error *and* the provider still fails when the gateway probes it after the agent is dead. An error on the agent's
   last request proves nothing alone: an agent can flood a provider, request what the account may not use, or leave a
@@ -13,11 +14,11 @@ program's own events. The first two are evidence. The third is a claim: any proc
 * A policy refusal by the model or the provider and a used-up budget are never infrastructure errors. If the agent does
   not succeed afterwards, it has failed.
 * The same applies if the provider rejects a request as invalid after the first answer.
-* A command, or a program that the tester declared, is itself under test. It acts from the start, so it is judged as if
-  the model had already answered: trouble is an infrastructure error only if the gateway also meets it. Nothing that it
-  reports is trusted. The gateway therefore also probes if the provider's last response was an error but the agent left
-  a candidate, and if the time ran out while a request had no response. If no model has answered such an agent, a
-  rejection counts as trouble, too.
+* Any other agent (a command, a program that the tester declared, a built-in program with one of these settings) is
+  itself under test. It acts from the start, so it is judged as if the model had already answered: trouble is an
+  infrastructure error only if the gateway also meets it. Nothing that it reports is trusted. The gateway therefore also
+  probes if the provider's last response was an error but the agent left a candidate, and if the time ran out while a
+  request had no response. If no model has answered such an agent, a rejection counts as trouble, too.
 * A plain model's answers are not streamed. If its time runs out while it waits for one, the gateway probes, too.
 * Without a relay (``passthrough``) the program's claims replace the relay's report, and the record says so. The
   gateway still probes the provider, unless the provider is a cloud, for which the gateway has no key.

@@ -1,8 +1,8 @@
 """Listing the images of a store, and removing them: by name, down to a budget, or because nothing needs them.
 
-Images are removed under the store's lock, but their trees are deleted after it is released. An image is first removed
-from the index. Then its tree is removed, and then the blobs that no other image needs. If the process is killed in
-between, it leaves only files that the next collection finds.
+Under the store's lock, an image is removed from the index, then its tree is moved to the trash, and then the blobs that
+no other image needs are deleted. The trash is deleted after the lock is released, because deleting a tree takes
+seconds. If the process is killed in between, it leaves only files that a later prune finds.
 """
 
 from __future__ import annotations

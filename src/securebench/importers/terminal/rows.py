@@ -259,8 +259,9 @@ def _as_json(value: Any) -> TaskFile:
 
 def _report(task: TerminalTask, script: VerifierScript, workdir: str, changed: list[str], checker: list[str]) -> None:
     report = task.report
+    solution = ", solution (hidden)" if task.solution else ""
     report.carried += [
-        f"instruction, {counted(len(task.tests), 'test file')} (hidden), solution (hidden)",
+        f"instruction, {counted(len(task.tests), 'test file')} (hidden){solution}",
         f"WORKDIR {workdir}",
     ]
     times = {"agent": task.agent_seconds, "verifier": task.verifier_seconds}

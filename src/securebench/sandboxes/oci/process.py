@@ -338,7 +338,7 @@ def _refused(report: ProcessReport) -> InfrastructureError | MaterializationErro
             code="mount-unsafe",
             hint="mount a regular file or directory that no other user can change, by its real path (Path.resolve())",
         )
-    return InfrastructureError(f"cannot create a sandbox: {report.failed}")
+    return InfrastructureError(f"cannot start a sandbox or a command in it: {report.failed}")
 
 
 def _runtime_error(log: str) -> str:

@@ -44,7 +44,10 @@ _REASONS: Final[Mapping[str, str]] = {
 _UNSUPPORTED: Final[Mapping[str, str]] = {
     "operator": "the tests apply an operator or len(), bool() or iter() to a candidate's object that is not plain data",
     "equality": "the tests compare objects of a class of the candidate that defines its own equality",
-    "constructor": "the tests compare with an object of a candidate's class that does not store constructor arguments",
+    "constructor": (
+        "the tests compare with an object that they built from a candidate's class, and the class does not store or "
+        "does not compare all constructor arguments"
+    ),
     "subclass": "the tests define a subclass of a class of the candidate",
     "own_operator": "the candidate applies an operator to an object of a class that the tests define",
     "argument": "the tests pass an object that is not plain data to the candidate",
@@ -86,7 +89,7 @@ _FAILURES: Final[Mapping[str, tuple[FailureReason, str]]] = {
     "import": (FailureReason.CANDIDATE_CRASHED, "loading the candidate raised an exception"),
     "exit": (FailureReason.CANDIDATE_CRASHED, "the candidate tried to exit its process"),
     "too_large": (FailureReason.CANDIDATE_OUTPUT_LIMIT, "a value of the candidate is too large or too deeply nested"),
-    "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's side could not read a frame"),
+    "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's side could not read a message of the tests' side"),
 }
 
 

@@ -74,9 +74,10 @@ class RepoPatchVerifier(Verifier):
 
 @dataclass(frozen=True, slots=True)
 class _Unchanged:
-    """The inputs of a run without the candidate: the differences from the image, and the task's test files.
+    """What is needed to run the tests without the candidate's changes.
 
-    ``usual_names`` is the result of :func:`has_usual_names`.
+    ``delta`` has the changes of the setup patch and the test patch. ``files`` has the content of the test files that
+    may get controls. ``usual_names`` is the result of :func:`has_usual_names`.
     """
 
     delta: Delta

@@ -168,7 +168,7 @@ def outcome_of(attempt: BreakoutAttempt, host: Host) -> tuple[str, str]:
         return "contained", errno.errorcode.get(error.errno or 0, str(error))
     except (MemoryError, RuntimeError, ValueError) as error:
         return "contained", f"{type(error).__name__}: {error}"[:60]
-    return "reached" if attempt.surface else "escaped", how or "it worked"
+    return ("reached", how or "") if attempt.surface else ("escaped", how or "it worked")
 
 
 def outcome_apart(attempt: BreakoutAttempt, host: Host) -> tuple[str, str]:

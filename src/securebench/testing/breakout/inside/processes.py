@@ -56,7 +56,7 @@ def _privileges(pid: str) -> list[str]:
 def _require_gain() -> None:
     """Raise :class:`Stopped` if process 1, which is part of the sandbox, has no more privileges than this one."""
     if _privileges("1") == _privileges("self"):
-        raise Stopped("no more than its own")
+        raise Stopped("process 1 has the same privileges")
 
 
 @attempt("trace process 1 to use its privileges", "privileges of the sandbox's first process", "I18")
