@@ -90,7 +90,7 @@ def _lines(directory: Path, path: str) -> Iterator[str]:
     for entry in walk_at(directory.resolve(), path, limits, _ENTRIES):  # the path of the pack itself may contain links
         inside = os.fsdecode(entry.path)
         if not inside.isprintable() or "\\" in inside:
-            message = f"{path!r} contains a file name with a control character, a backslash or invalid UTF-8"
+            message = f"a file name in {path!r} has a control or invisible character, a backslash or invalid UTF-8"
             raise ConfigError(message, code="path-unsafe", hint="rename it")
         yield _line(f"{above}/{inside}" if above else inside, entry)
 

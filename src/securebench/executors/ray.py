@@ -124,7 +124,7 @@ def _connected(address: str | None, workers: int) -> Iterator[Any]:
 
 def _unavailable(address: str | None, error: Exception) -> InfrastructureError:
     problem = f"cannot connect to the Ray cluster at {address}"
-    hint = "check the address, and that the cluster has the same token and version of Ray ('ray status')"
+    hint = "check the address, and that the cluster and this machine have the same token and the same version of Ray"
     if address is None:
         problem = "cannot start a Ray cluster on this machine"
         hint = "check the free memory and disk space, and Ray's logs (by default in /tmp/ray/session_latest/logs)"

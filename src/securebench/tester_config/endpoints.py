@@ -109,9 +109,9 @@ def _proxy_fault(url: str) -> str:
     """Return why an agent cannot use ``url`` through the proxy, or an empty string."""
     parts = urlsplit(url)
     if parts.scheme != "https" or parts.port not in (None, _PORTS["https"]):
-        return "must use https and port 443 with 'credentials: passthrough'"
+        return "must use https and port 443, because 'credentials: passthrough' is set"
     if domain_fault(parts.hostname or ""):
-        return "must contain a full DNS name such as 'models.example.com' with 'credentials: passthrough'"
+        return "must contain a full DNS name such as 'models.example.com', because 'credentials: passthrough' is set"
     return ""
 
 

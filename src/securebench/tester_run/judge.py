@@ -370,7 +370,7 @@ class JudgeCheck:
         return {**sum(self._used, probed).to_json(), "judge": {**self._judge.identity, **calibration}}
 
     def _require_long_responses(self, gateway: Gateway) -> None:
-        """Raise :class:`ProviderError` if the judge cannot grade the longest allowed response.
+        """Raise :class:`ProviderError` if the judge cannot grade the longest prompt that a task allows.
 
         Without this check, an agent could cause errors with long responses.
         """
@@ -379,7 +379,8 @@ class JudgeCheck:
         once = {**values, "rubric": {**values["rubric"], "votes": 1}}
         if self._grade(once, _longest(size), gateway).reason is FailureReason.JUDGE_NO_VERDICT:
             raise ProviderError(
-                f"the judge gives no valid verdict on a response of {size} bytes, the most that the pack allows",
+                f"the judge gives no valid verdict on the longest prompt, with a response of {size} bytes, the most "
+                "that its task allows",
                 code=JUDGE_UNFIT,
                 hint="use a model with a longer context or higher rate limits, or raise judge.max_tokens",
             )

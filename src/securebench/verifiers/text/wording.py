@@ -51,7 +51,7 @@ _FEW_WORDS: Final = 3
 """A sentence with fewer words, not counting function words, may be an answer: ``London.``, ``It is London.``"""
 
 _STEP_WORDS: Final = 5
-"""A sentence with fewer words and no figures may be a number in words instead of a step."""
+"""A sentence with fewer words and no digits may be an answer, such as ``forty-two``, not a step of a calculation."""
 
 _FONTS: Final = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|it|sf|tt|normal)|mbox|operatorname|fbox|boxed)\s?\{([^{}]*)\}"

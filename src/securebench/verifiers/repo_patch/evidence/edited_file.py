@@ -47,7 +47,7 @@ _OWN_SOURCE = re.compile(r"getsource|lineno|currentframe|_getframe|linecache|ins
 """Signs that a module inspects its own source lines. New functions outside of classes are then added at its end."""
 
 _OWN_LINE = re.compile(r"currentframe|_getframe|inspect\.stack|__line__")
-"""Signs that a test compares its own line number. Its copies are on other lines and could pass with other numbers."""
+"""Signs that a test compares its own line number. A control copied from it could pass on its line, so it gets none."""
 
 _OWN_TEST_NAMES = re.compile(r"_testMethodName|nodeid|node\.name|self\.id\(\)|PYTEST_CURRENT_TEST|co_name")
 """Signs that a module inspects the names of running tests. Its tests keep their names."""
