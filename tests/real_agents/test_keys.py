@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import closing, contextmanager, suppress
+from glob import iglob
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -74,8 +75,9 @@ def _processes() -> dict[str, bytes]:
 
 
 def _driver_files() -> dict[str, bytes]:
-    roots = (root for pattern in _OF_THE_DRIVERS for root in Path("/").glob(pattern[1:]))
-    return contents(path for root in roots for path in root.glob("*/*.json"))
+    # Directories may disappear meanwhile: iglob passes over them, and Path.glob would raise FileNotFoundError.
+    found = (path for pattern in _OF_THE_DRIVERS for path in iglob(f"{pattern}/*/*.json"))  # noqa: PTH207
+    return contents(map(Path, found))
 
 
 def _containers() -> dict[str, bytes]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
     from verifiers.repo_patch.releases import Bug, Release
 
-pytestmark = [pytest.mark.oci, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.oci, pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(1800)]
 CASES = [(release, number) for release in RELEASES for number in range(len(release.bugs))]
 REPRESENTATIVES = [case for case in CASES if (case[0].version, case[1]) in {("4.2.16", 0), ("1.12", 0)}]
 HELD = {FailureReason.TAMPERED, FailureReason.TESTS_FAILED, FailureReason.NO_VERDICT, FailureReason.POLICY_VIOLATION}
