@@ -157,11 +157,8 @@ def load_packs(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeF
 
     def attempt(name: str, attack: packs.PackAttack) -> ProbeFinding:
         codes = _codes(attack, _directory(context, "pack"))
-        if attack.code in codes:
-            problem = ""
-        else:
-            problem = f"it was refused with {', '.join(codes)} instead of {attack.code}" if codes else "it was accepted"
-        return ProbeFinding.of(name, problem, attack.code)
+        problem = f"it was refused with {', '.join(codes)} instead of {attack.code}" if codes else "it was accepted"
+        return ProbeFinding.of(name, "" if attack.code in codes else problem, attack.code)
 
     return findings(_PACKS, names, lambda name, attack: _timed(partial(attempt, name, attack)))
 
