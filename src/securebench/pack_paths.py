@@ -123,7 +123,7 @@ def is_below(path: str, root: str) -> bool:
 
 
 def _names_fault(path: str) -> str:
-    """Return what is wrong with ``path``, which is relative, or the part of an absolute path after its first slash."""
+    """Return what is wrong with the names in ``path``, which does not begin with a slash, or an empty string."""
     if fault := _character_fault(path):
         return fault
     if path.startswith("~") or _DRIVE.match(path):

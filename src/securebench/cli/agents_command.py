@@ -75,9 +75,7 @@ def install(
     from securebench.agents.store import AgentStore
 
     if file is not None and (len(names) > 1 or version or platform):
-        raise click.UsageError(
-            "--from allows at most one NAME, and no --version or --platform: the archive determines them"
-        )
+        raise click.UsageError("--from allows at most one NAME, and neither --version nor --platform")
     with AgentStore() as store, _shown() as on_progress:
         if file is not None:
             installed = [store.install_file(file, next(iter(names), ""), on_progress)]

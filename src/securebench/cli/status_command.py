@@ -150,7 +150,7 @@ def _lines(snapshot: RunSnapshot) -> Iterator[Text]:
     elif left := counts.not_run + counts.errors:
         yield Text(f"Without a verdict: {left:,}. To run them, repeat the 'securebench run' command with --resume")
     if snapshot.started_at and snapshot.finished_at:
-        ended = "last trial finished" if state == "running" else "finished"
+        ended = "finished" if state == "finished" else "last trial finished"
         yield Text(f"Started {_moment(snapshot.started_at)}, {ended} {_moment(snapshot.finished_at)}", style="dim")
     yield from map(Text, usage_lines(snapshot.summary))
     yield from (Text(f"Problem: {printable_line(problem)}", style="red") for problem in snapshot.summary.problems)

@@ -39,13 +39,16 @@ def disk_hint(number: int | None) -> str:
 
 
 @contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    """Turn an :class:`OSError` into a :class:`StorageError` that names ``path`` and says how to fix the problem."""
+def storage_errors(path: Path, then: str = "continue with --resume; recorded tasks are kept") -> Iterator[None]:
+    """Turn an :class:`OSError` into a :class:`StorageError` that names ``path`` and says how to fix the problem.
+
+    ``then`` is what the user should do after that.
+    """
     try:
         yield
     except OSError as error:
         problem = f"cannot read or write {path}: {error.strerror or error}"
-        hint = f"{disk_hint(error.errno)}; then continue with --resume; recorded tasks are kept"
+        hint = f"{disk_hint(error.errno)}; then {then}"
         raise StorageError(problem, hint=hint) from error
 
 

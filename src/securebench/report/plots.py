@@ -1,6 +1,6 @@
 """Plots as SVG, drawn by Vega-Lite. Colors are CSS variables of the page, so that they follow light and dark mode.
 
-Functions return ``None`` also for a plot that cannot be drawn.
+A function returns ``None`` if its plot has nothing to show or cannot be drawn.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def comparison(views: Sequence[RunView]) -> Figure | None:
 
 def _by_group(name: str, groups: Sequence[OutcomeGroup], number: int) -> dict[str, Markup | None]:
     """Return the plots for one kind of group, such as ``tag``, by caption. ``number`` is how many groups exist."""
-    largest = f" (the {plots.MAX_BARS} largest of {number})" if number > plots.MAX_BARS else ""
+    largest = f" (the {plots.MAX_BARS} of {number} with the most trials)" if number > plots.MAX_BARS else ""
     rates = plots.pass_rates([(group.name, group.estimate) for group in groups])
     return {
         f"Pass rate by {name}, with its 95 % interval{largest}": rates,

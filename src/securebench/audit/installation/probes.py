@@ -47,7 +47,7 @@ class ProbeContext:
 
 @dataclass(frozen=True, slots=True)
 class ProbeFinding:
-    """The result of the probe ``item`` of one kind."""
+    """The outcome of the probe ``item``. ``how`` says what contained the attack, or what the problem is."""
 
     item: str
     outcome: AuditOutcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from securebench.fs.durable import storage_errors, write_durably
+from securebench.fs.durable import storage_errors, write_whole
 from securebench.report.export.steps import MessageStep, NoteStep, ToolCallStep, steps_of, task_text
 from securebench.trials import TrialId
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from securebench.results.recorded_task import RecordedTask
 
 _VERSION: Final = "ATIF-v1.7"
+_THEN: Final = "repeat the export"
 
 
 def write_atif(run: RecordedRun, directory: Path) -> int:
@@ -25,15 +26,16 @@ def write_atif(run: RecordedRun, directory: Path) -> int:
     The first step is the task, as far as the record has it. Token counts and cost are those of the record.
     Raises :class:`StorageError`, and the errors of :meth:`RecordedRun.records` and :meth:`RecordedRun.trajectory`.
     """
-    with storage_errors(directory):
+    with storage_errors(directory, _THEN):
         directory.mkdir(parents=True, exist_ok=True)
     written = 0
     for record in run.records():
         if not isinstance(record.provenance.get("trajectory"), dict):
             continue
-        name = TrialId(record.task_id, record.trial).directory
+        path = directory / f"{TrialId(record.task_id, record.trial).directory}.json"
         content = json.dumps(_trajectory(run, record), indent=1)
-        write_durably(directory / f"{name}.json", content.encode("ascii"))
+        with storage_errors(path, _THEN):
+            write_whole(path, content.encode("ascii"))
         written += 1
     return written
 

@@ -282,7 +282,7 @@ def _from_json(content: Any) -> RunHeader:
         if not isinstance(content.get(name, kind()) if name in _MAY_LACK else content[name], kind):
             raise TypeError(f"{name!r} is not {_NAMES[kind]}")
     if type(version := content["header_version"]) is not int:
-        raise TypeError(f"'header_version' is {version!r}, not a number")
+        raise TypeError(f"'header_version' is {version!r}, not a whole number")
     problems, checks = content.get("problems", []), content.get("provider_checks", [])
     if not all(isinstance(problem, str) for problem in problems):
         raise TypeError("'problems' must contain only strings")

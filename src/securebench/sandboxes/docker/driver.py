@@ -134,7 +134,7 @@ class DockerDriver(SandboxDriver):
             # After an interrupt, the engine may have created a container whose id this process never received.
             self._remove_listed(f"{DRIVER_LABEL}={self._token}", lambda _entry: True)
         except InfrastructureError as error:
-            _log.warning("leftover sandboxes could not be listed; the next run removes them: %s", error.message)
+            _log.warning("leftover sandboxes could not be removed; the next run removes them: %s", error.message)
         self._context.background.close()
         self.engine.close()
 

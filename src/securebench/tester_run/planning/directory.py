@@ -46,7 +46,7 @@ _STEADY_UMASK: Final = 0o022
 
 
 def make_directory(directory: Path) -> None:
-    """Create the run directory and its parents. Other users may not write to a new directory, whatever the umask is.
+    """Create the run directory and its parents. Whatever the umask is, only this user may write to a new run directory.
 
     Raises :class:`ConfigError` (``output-dir-unusable``) if it is not a directory or this user may not use it, and
     :class:`StorageError` if it cannot be created for another reason.

@@ -37,8 +37,8 @@ class ScriptedProvider:
 
     It serves at ``url`` until it is closed. ``url`` does not include the API's version and does not end with a slash.
     ``fault`` applies to all answers, or is a plan that chooses a fault for each answer. ``texts`` chooses the answer
-    to a client without a shell. The gateway's own requests get a harmless answer instead. So do all clients without a
-    shell if ``texts`` is ``None``, and then no fault applies to their answers. Raises ``OSError`` if the port is
+    to a client without a shell. If it is ``None``, such a client gets a harmless answer, to which no fault applies. The
+    gateway's own requests always get the harmless answer, and faults apply to it. Raises ``OSError`` if the port is
     unavailable.
     """
 

@@ -106,7 +106,7 @@ SHOWN = "shown"
 """The directory, in a run directory, of the files that are mounted in every sandbox."""
 
 OWNER_FILE = "owner"
-"""The name of the file in a run directory that contains the label of the owner."""
+"""The name of the file, in a run directory, that contains the owner's label."""
 
 
 def _sealed_copy(path: str) -> int | None:
