@@ -107,7 +107,7 @@ def _hunks(old: list[bytes], new: list[bytes], steps: Steps) -> Iterator[bytes]:
 
 
 def _range(start: int, end: int) -> bytes:
-    """Return a range of lines as in a hunk header. The first line has number 1; an empty range has that of the line before."""
+    """Return lines as the range in a hunk header: counted from 1; an empty range has the number of the line before."""
     count = end - start
     at = start + 1 if count else start
     return b"%d" % at if count == 1 else b"%d,%d" % (at, count)
