@@ -36,6 +36,9 @@ elif "instructions" in task:
 else:
     print("Answer: 100" if right else "Answer: 212")
 """
+RARELY_MATTERS = 11
+"""The way to fail that most commands survive: only a few of these failures leave a task without a verdict."""
+
 SELF_TEST = 8
 """More sandboxes than a run tries before its first task: it is refused if one of those fails."""
 CHECKER = "import sys; sys.exit(open('sorted.txt').read() != 'abc')"
@@ -105,12 +108,12 @@ def clean_records(
 
 
 def _require_true_or_open(
-    root: Path, driver: OciDriver, clean_records: CleanRecords, mode: int, *, seed: int, rounds: int
+    root: Path, driver: OciDriver, clean_records: CleanRecords, mode: int, *, seed: int, rounds: int, percent: int = 30
 ) -> str:
     """Compare a run on a faulty runtime, and its resumption on a sound one, to a clean run. Return what failed."""
     expected = clean_records(rounds)
     assert {record["verification_status"] for record in expected} == {"passed", "failed"}
-    program = compile_faulty_runtime(root / "runtime", mode, seed=seed, percent=30, spared=SELF_TEST)
+    program = compile_faulty_runtime(root / "runtime", mode, seed=seed, percent=percent, spared=SELF_TEST)
     faulty = FaultyRun(root / "faulty", driver, rounds)
     done = faulty.finish(*WORKERS, variables={"PATH": f"{program.parent}:{SYSTEM_PATH}"}, seconds=300)
     assert done.returncode == 3, done.stderr
@@ -142,4 +145,5 @@ def test_a_runtime_that_fails_in_one_way(
     mode: int, seed: int, tmp_path: Path, oci_driver: OciDriver, clean_records: CleanRecords
 ) -> None:
     """Each way by itself, whichever calls fail."""
-    _require_true_or_open(tmp_path, oci_driver, clean_records, mode, seed=10 + seed, rounds=6)
+    percent = 60 if mode == RARELY_MATTERS else 30
+    _require_true_or_open(tmp_path, oci_driver, clean_records, mode, seed=10 + seed, rounds=6, percent=percent)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COMMANDS: Final[Mapping[str, str]] = {
     "run": "Run a benchmark pack against an agent.",
-    "compare": "Compare runs of the same benchmark task by task.",
+    "compare": "Compare runs of the same benchmark, task by task.",
     "show": "Show the results of a run, or one task in detail.",
     "status": "Show the progress of a run, including one in another terminal.",
     "reverify": "Judge the sealed candidates of a run again, without its agent.",

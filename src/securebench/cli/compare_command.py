@@ -19,7 +19,7 @@ Examples:
 """
 
 
-@click.command(name="compare", short_help="Compare runs of the same benchmark task by task.", epilog=EXAMPLES)
+@click.command(name="compare", short_help="Compare runs of the same benchmark, task by task.", epilog=EXAMPLES)
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--markdown", "form", flag_value="markdown", help="Print a Markdown table.")
 @click.option("--csv", "form", flag_value="csv", help="Print CSV, one line for each comparison.")
@@ -33,7 +33,7 @@ Examples:
     help="Write the comparison to FILE as an HTML page, instead of printing it.",
 )
 def command(directories: tuple[Path, ...], form: str | None, html: Path | None) -> None:
-    """Compare runs of the same benchmark task by task.
+    """Compare runs of the same benchmark, task by task.
 
     Each DIR is the output directory of a run or a suite. For a suite, all its runs are compared. For each benchmark,
     the first run is the baseline, with which each other run is compared.

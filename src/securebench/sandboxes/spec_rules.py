@@ -272,7 +272,7 @@ def require_directory(tree: Path, path: str) -> None:
             os.close(descriptor)
             descriptor = below
     except OSError as error:
-        problem = f"it cannot be opened in the image as a directory without links ({error.strerror})"
+        problem = f"in the image, it is not a directory, or its path passes through a link ({error.strerror})"
         raise _cannot_collect(path, problem) from None
     finally:
         os.close(descriptor)

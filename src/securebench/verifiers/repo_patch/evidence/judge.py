@@ -123,7 +123,7 @@ class Judge:
         return {place for test, place in suspect.items() if unchanged.get(test) not in EMPTY}
 
     def _ids(self, real: Mapping[str, str], descriptions: Mapping[str, str]) -> _Ids:
-        """Return the outcomes by test id. A failure is expected only if it is also expected without the change."""
+        """Return the outcomes by test id. ``xfailed`` becomes ``skipped`` if the unchanged code does not have it."""
         ids = _Ids(real, self._adapter, descriptions, self._controls.places)
         wanted = self._request.pass_to_pass
         if not ids.missed(wanted, PASSING, "") or ids.missed(wanted, PASSING | {"xfailed"}, ""):
