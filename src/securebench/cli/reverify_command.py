@@ -65,8 +65,8 @@ def command(ctx: click.Context, /, directory: Path, **flags: Any) -> None:
     DIR is only read. The new verdicts are written to a new run directory. The pack must be the one that the run used.
     Differences in driver, image or versions are reported.
 
-    Exit codes: 0 all verdicts are the same, 1 an error before any candidate was judged, 2 wrong usage, 3
-    some trials were not judged again or the new run has another problem, 4 some verdicts differ, 130 interrupted.
+    Exit codes: 0 all verdicts are the same, 1 an error, such as another pack, 2 wrong usage, 3 some trials were not
+    judged again or the new run has another problem, 4 some verdicts differ, 130 interrupted.
     """
     with signals_interrupt():
         result = _reverify(directory, flags)

@@ -87,7 +87,7 @@ ASSURANCE_MEANING: Final[Mapping[Assurance, str]] = MappingProxyType(
         Assurance.MODEL_GRADED: "A judge model's opinion: it may be wrong, and the candidate may have influenced it.",
     }
 )
-"""What a verdict rests on: one sentence for each assurance."""
+"""What a verdict rests on: an explanation of each assurance."""
 
 WEAK: Final[Mapping[Assurance, str]] = MappingProxyType(
     {

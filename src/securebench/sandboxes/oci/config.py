@@ -383,7 +383,7 @@ def outside(id_map: IdMap, inside: int) -> int:
 
 
 def _id_map(own: int, count: int, available: HostIds) -> IdMap:
-    """Return a map of ``own``, an id in the sandbox, and of as many ids below and above it as possible, in order."""
+    """Return an id map, in ascending order, for the sandbox's id ``own`` and as many other ids as possible."""
     hole = available.own is None  # skip one id of root's range: ``own`` is mapped to itself instead
     outside = (own or available.first) if available.own is None else available.own
     below = min(own, count, COUNT)

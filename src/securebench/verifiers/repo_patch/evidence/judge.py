@@ -399,9 +399,10 @@ class _Ids:
         return missed
 
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
-        """Return whether ``test`` has a good outcome at a place where the task's files define it.
+        """Return whether the good outcome of ``test`` can be one of the task's own tests.
 
-        Also true if they do not define it, or if ``test`` is the id of a reported test.
+        True if the task's files do not define ``test``, or if it is the id of a reported test. Otherwise, all tests
+        that were reported at one of the places that define it must have a good outcome.
         """
         places = () if test in self._real else self._places.get(test, ())
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)
