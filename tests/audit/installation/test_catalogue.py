@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -154,10 +155,18 @@ def test_entries_are_selected_by_patterns() -> None:
 
 
 def test_the_security_page_shows_the_catalogue() -> None:
-    """The page has a row for each entry, in order, with its title, and for each escape attempt; all are contained."""
+    """The page has a row for each entry, in order, with its texts and tests, and for each escape attempt.
+
+    All are contained.
+    """
     page = SECURITY_PAGE.read_text(encoding="utf-8")
     assert rows_of(page, "catalogue") == list(entries())
     for entry in entries().values():
-        assert f"| {entry.id} | **{entry.title}.** {entry.attack} | {entry.contained_by} |" in page
+        row = f"| {entry.id} | **{entry.title}.** {entry.attack} | {entry.contained_by} |"
+        _, found, rest = page.partition(row)
+        assert found, row
+        assert re.findall(r"`(\S+\.py::\S+)`", rest.partition("\n")[0]) == [
+            test.removeprefix("tests/") for test in entry.tests
+        ], f"{row}: the table names other tests than the catalogue"
     assert sorted(rows_of(page, "breakout")) == sorted([*ATTEMPTS, *(one.name for one in EVIDENCE)])
     assert f"**{AuditOutcome.NOT_CONTAINED}**" not in page

@@ -149,7 +149,7 @@ class Builder:
         assert image is not None
         with self.store.lease(image.id) as tree:
             for leak in image_leaks(tree.root):
-                self.report(f"warning: {leak}")
+                self.report(f"warning: an agent might find the solution in {leak}")
 
     def _build_derived(self, recipe: DerivedRecipe, build_directory: BuildDirectory) -> None:
         log = build_directory.directory.parent / log_name(recipe.short_reference)

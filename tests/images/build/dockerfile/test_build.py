@@ -158,7 +158,8 @@ def test_an_image_with_a_history_that_it_should_not_show_is_warned_of(
     (git / "ORIG_HEAD").write_text("0" * 40 + "\n")
     stages: list[str] = []
     assert _build(based, clean, recipe, stages.append)
-    assert [stage for stage in stages if stage.startswith("warning: /context/repository: ORIG_HEAD")]
+    warning = "warning: an agent might find the solution in /context/repository: ORIG_HEAD"
+    assert [stage for stage in stages if stage.startswith(warning)]
 
 
 def test_without_an_engine_it_is_said_what_to_do(

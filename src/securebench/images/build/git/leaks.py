@@ -157,7 +157,7 @@ class _Repository:
         for path in sorted(self._paths):
             lines = self._read(path).splitlines() if path.startswith("logs/") else []
             if len(lines) > 1 or (path == "logs/refs/stash" and lines):
-                yield path, f"it has {counted(len(lines), 'entry', 'entries')}"
+                yield path, f"a reflog with {counted(len(lines), 'entry', 'entries')}, which may name later commits"
 
     def _read(self, path: str) -> bytes:
         """Return the beginning of a regular file, or ``b""`` if there is none."""
