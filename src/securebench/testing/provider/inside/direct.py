@@ -54,7 +54,7 @@ def attempts(targets: Targets) -> Iterator[EgressAttempt]:
 
 
 def _route(address: str) -> str:
-    """Connect a datagram socket, which sends nothing but needs a route."""
+    """Connect a datagram socket. This sends nothing, but it needs a route."""
     with socket.socket(_family(address), socket.SOCK_DGRAM) as opened:
         opened.connect((address, 443))
         return "from " + str(opened.getsockname()[0])
