@@ -37,14 +37,14 @@ def user_namespaces(machine: Machine) -> Finding:
 
 def rootless_ids(machine: Machine) -> Finding:
     """Check for subordinate ids. Without them, a sandbox of an ordinary user has only one user id."""
-    name, meaning = "rootless_ids", "sandboxes have only one user id, and keep your groups"
+    name, meaning = "rootless_ids", "a sandbox has only one user id, and keeps your groups"
     if machine.is_root:
-        return Finding(name, State.OK, "not needed by root", "sandboxes use separate user ids")
+        return Finding(name, State.OK, "not needed by root", "a sandbox has several user ids")
     if not (machine.has("newuidmap") and machine.has("newgidmap")):
         return Finding(name, State.WEAKER, "no newuidmap or no newgidmap", meaning, install(machine, "uidmap"))
     least = min(_subordinate(machine, path) for path in ("/etc/subuid", "/etc/subgid"))
     if least >= _SUBORDINATE:
-        return Finding(name, State.OK, f"{least} subordinate ids", "sandboxes use separate user ids")
+        return Finding(name, State.OK, f"{least} subordinate ids", "a sandbox has several user ids")
     ids = "--add-subuids 100000-165535 --add-subgids 100000-165535"
     fix = as_root(machine, f"usermod {ids} {machine.user}")
     return Finding(name, State.WEAKER, f"{least} of {_SUBORDINATE} subordinate ids", meaning, fix)
