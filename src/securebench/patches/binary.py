@@ -43,7 +43,7 @@ def read_hunk(header: bytes, lines: Iterator[bytes]) -> BinaryHunk:
     """Return the hunk that begins with ``header``. Raises :class:`PatchInvalidError`."""
     match = _HEADER.fullmatch(header)
     if match is None:
-        raise PatchInvalidError("a binary patch must begin with 'literal' or 'delta'")
+        raise PatchInvalidError("a hunk of a binary patch must begin with 'literal SIZE' or 'delta SIZE'")
     size = int(match[2])
     if size > MAX_CHANGED_BYTES:
         raise PatchInvalidError(f"a binary patch is larger than {MAX_CHANGED_BYTES} bytes")

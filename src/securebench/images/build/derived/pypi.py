@@ -112,7 +112,7 @@ def unpacked(data: bytes, what: str) -> SourceTree:
     if len(tops) != 1 or not files:
         raise unusable(what, "it does not consist of one directory with files")
     if clash := next((path for path in files if any(above in files for above in _above(path))), None):
-        raise unusable(what, f"its file {clash!r} is below another of its files")
+        raise unusable(what, f"its file {printable_name(clash)!r} is below another of its files")
     return SourceTree(files)
 
 

@@ -97,7 +97,7 @@ class Judge:
         if not seen.failed and any(outcome in PASSING for outcome in seen.real.values()):
             evidence["kind"] = "exit_code"  # no file of these tests can contain a control
             if self._request.test_by_test:
-                message = "no test that must fail ran, but the task requires evidence from such tests"
+                message = "none of the tests that must fail has run, but the task requires evidence from them"
                 raise CandidateFailedError(FailureReason.NO_VERDICT, message)
         descriptions = {own: reported.descriptions.get(test, "") for own, test in seen.reported_as.items()}
         ids = self._ids(seen.real, descriptions)
