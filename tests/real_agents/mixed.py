@@ -27,7 +27,7 @@ FAMILIES: Final = (
     "repo_patch",
 )
 _ENVIRONMENTS: Final[dict[str, dict[str, Any]]] = {
-    TERMINAL: {"image": "securebench/python:3.11", "workdir": "/app", "timeout_seconds": 60},
+    TERMINAL: {"image": "securebench/python:3.11", "workdir": "/app", "timeout_seconds": 120},
     REPOSITORY: {"workdir": "/testbed", "timeout_seconds": 120},
 }
 _OWN_FAMILY: Final = {TERMINAL: "terminal_task", REPOSITORY: "repo_patch", CODE: "code_completion"}

@@ -74,11 +74,12 @@ int main(int argc, char **argv) {
             break;
         }
         case 7: for (;;) pause();
-        case 9: case 10: case 11: {
+        case 9: case 10: case 11: case 12: {
             if (runs == (mode == 11)) break;
             pid_t child = fork();
             if (child == 0) break;
             waitpid(child, 0, 0);
+            if (mode == 12) return 1;
             if (mode != 9) for (;;) pause();
             usleep(400000); /* its commands run by now */
             raise(SIGKILL);

@@ -21,6 +21,7 @@ MODES: Final = {
     9: "SIGKILL after it started a sandbox",
     10: "it hangs after it started a sandbox",
     11: "it hangs after a command has ended",
+    12: "exit 1 after it started a sandbox",
 }
 ANY_MODE: Final = 0
 """Each failure is in one of the ways above."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,15 @@ def test_a_failing_runtime_is_never_the_commands_fault_whichever_calls_fail(
     """The same with many more calls."""
     faulty(mode, seed=100 + seed)
     _require_true_or_nothing(attempts(base_image, 60, 2 if mode in {7, 11} else 60))
+
+
+def test_a_sandbox_whose_runtime_fails_does_not_stay(faulty: Callable[..., None], base_image: ResolvedImage) -> None:
+    """L10: what a runtime started before it failed is killed, though the supervisor did not take it over."""
+    faulty(12, seed=1, percent=100)
+    with closing(OciDriver(runtime="crun")) as driver, driver.create(SandboxSpec(image=base_image)) as sandbox:
+        with pytest.raises(InfrastructureError, match="exited with code 1 before it started anything"):
+            sandbox.run(Command(argv=("sleep", "98765"), timeout_seconds=60))
+        assert subprocess.run(["pgrep", "-f", "sleep 98765"], stdout=subprocess.PIPE, check=False).stdout == b""
 
 
 def _require_true_or_nothing(found: list[CommandResult | str]) -> None:

@@ -16,6 +16,7 @@ from securebench.ipc.frames import pack, receive, send
 from securebench.sandboxes.base import Command, ExitState, Stream
 from securebench.sandboxes.oci.connection import ProcessHandle
 from securebench.sandboxes.oci.process import OciProcess, OciStreams, Pipes
+from securebench.sandboxes.oci.sandbox import _greet
 from securebench.sandboxes.oci.wire import KILL
 
 if TYPE_CHECKING:
@@ -273,6 +274,31 @@ def test_a_command_that_comes_too_late_is_what_its_sandbox_is(beneath: Beneath, 
             beneath.played.process.wait()
     else:
         assert beneath.played.process.wait().exit_code == 137
+
+
+@pytest.mark.parametrize("printed", [b"\n", b"crun: cannot do it\n", b"x" * 100])
+def test_output_of_a_runtime_is_no_answer_of_the_idle_process(printed: bytes) -> None:
+    """A sandbox has started when its first process has returned what only that process was sent."""
+    ours, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    pipes = Pipes()
+    os.write(pipes.remote[1], printed)
+    threading.Timer(0.2, send, (supervisor, pack({**ENDED, "exit": 1, "started": False}))).start()
+    with pytest.raises(InfrastructureError, match="exited with code 1 before it started anything"):
+        _greet(ProcessHandle(ours), pipes)
+    pipes.close_remote()
+    pipes.close_local()
+    supervisor.close()
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_command_in_a_container_that_never_started_is_the_machines_fault(beneath: Beneath, code: int) -> None:
+    """The runtime then says the same as of a sandbox that has ended, but nothing in this one can have ended it."""
+    send(beneath.supervisor, pack({**ENDED, "exit": code, "started": False}))
+    log = '{"level":"error","msg":"error opening file `/run/a/state/a-s1/status`: No such file or directory"}'
+    beneath.played.end(exit=1, log=log, started=False)
+    with pytest.raises(InfrastructureError, match="No such file"):
+        beneath.played.process.wait()
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.2])

@@ -55,6 +55,17 @@ def test_whether_its_command_was_started_is_reported(tmp_path: Path) -> None:
         assert process.outcome(EXIT_1, OomKills()).started
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_runtime_that_fails_to_leave_its_container_started_nothing(*, tmp_path: Path, killed: bool) -> None:
+    """Its exit code is its own and not that of the first process, whose pid it has written."""
+    (tmp_path / "started").write_text("7")
+    with socket.socket() as channel:
+        process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, detached=True)
+        process.first, process.killed = True, killed
+        report = process.outcome(EXIT_1, OomKills())
+    assert (report.exit, report.started) == (137 if killed else 1, False)
+
+
 def test_a_command_waits_for_the_record_of_its_container(tmp_path: Path) -> None:
     """What a container's first process says may be heard before its runtime has written down that it runs."""
     pid = tmp_path / "pid"

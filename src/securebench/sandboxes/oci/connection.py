@@ -245,14 +245,16 @@ class ProcessHandle:
     def container_exited(self, timeout: float) -> bool:
         """Whether the container of this command has exited too, or exits within ``timeout`` seconds.
 
-        ``False`` if the machine, and not a process in the container, made the container exit (``ProcessReport.lost``).
+        ``False`` if the container never started, or if the machine, and not a process in the container, made it exit
+        (``ProcessReport.lost``).
         """
         if self._within is None:
             return False
         try:
-            return not self._within.report(timeout).lost
+            report = self._within.report(timeout)
         except EngineError:  # it is still running, or its state is unknown
             return False
+        return report.started and not report.lost
 
     def kill(self) -> None:
         """Ask the supervisor to kill the whole sandbox. Do not wait for it."""

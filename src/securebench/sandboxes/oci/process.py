@@ -276,7 +276,7 @@ class OciProcess(BoundedProcess["OciStreams"]):
 
         Processes in a sandbox can end the sandbox, or crash gVisor's kernel. The command is then killed with the
         sandbox, and its runtime cannot report an exit code. This counts as a SIGKILL, and as a failure of the machine
-        only if the container itself was lost.
+        only if the container itself was lost or never started.
         """
         try:
             return _reported_exit_code(report, command=self._handle.is_command)

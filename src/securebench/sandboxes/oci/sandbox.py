@@ -63,8 +63,8 @@ _START_SECONDS: Final = 60.0
 _PORT_SECONDS: Final = 60.0
 """Seconds that the supervisor may take to open forwarded ports."""
 
-_GREETING: Final = b"\n"
-"""The data that is sent to the idle process, ``cat``. It sends the data back when it is running."""
+_GREETING_BYTES: Final = 16
+"""Random bytes that are sent, in hexadecimal, to the idle process ``cat``. It returns them when it is running."""
 
 _TRACING: Final = frozenset({"CAP_SYS_PTRACE", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH"})
 """Capabilities with which root can trace a process of an unreadable program, or read such a program."""
@@ -355,16 +355,21 @@ class PersistentOciSandbox(OciSandbox):
 
 
 def _greet(handle: ProcessHandle, pipes: Pipes) -> None:
-    """Send the greeting to the idle process, and wait for the echo. Raises :class:`InfrastructureError`."""
+    """Send a greeting to the idle process, and wait for the echo. Raises :class:`InfrastructureError`.
+
+    The greeting is random. Otherwise an error message of the runtime, which has the same stdout, might contain it.
+    """
+    greeting, echo = os.urandom(_GREETING_BYTES).hex().encode(), b""
     with suppress(BrokenPipeError):  # the idle process has exited: its report gives the reason
-        os.write(pipes.stdin, _GREETING)
+        os.write(pipes.stdin, greeting)
     poll = select.poll()
     poll.register(pipes.stdout, select.POLLIN)
     poll.register(handle, select.POLLIN)
     deadline = time.monotonic() + _START_SECONDS
     while poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
         try:
-            if os.read(pipes.stdout, len(_GREETING)) == _GREETING:
+            echo = (echo + os.read(pipes.stdout, len(greeting)))[-len(greeting) :]
+            if echo == greeting:
                 return
         except BlockingIOError:
             pass

@@ -310,9 +310,13 @@ class Supervisor:
     def _settle(
         self, container: SupervisedContainer, process: RuntimeProcess, status: int, delay: float = _RETRY_SECONDS
     ) -> None:
-        """Report the exit of ``process``. If its container was killed, first wait until nothing in it is running."""
+        """Report the exit of ``process``.
+
+        If its container was killed, or its detached runtime failed, first wait until nothing in it is running.
+        """
         main = container.main
-        if process is main and os.WIFSIGNALED(status) and not container.kill_rest(self._orphans):
+        may_leave_others = os.WIFSIGNALED(status) or process.detached
+        if process is main and may_leave_others and not container.kill_rest(self._orphans):
             self._later(delay, partial(self._settle, container, process, status, delay * 2))
         elif process is not main and main in container.processes and (container.is_ending or container.is_exiting()):
             container.delayed.append((process, status))

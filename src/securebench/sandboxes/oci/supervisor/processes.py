@@ -147,7 +147,8 @@ class RuntimeProcess:
         code = exit_code(status)
         log = "" if code == 0 else self._read_log()
         kills = oom_kills.total > self.oom_before.total
-        if log and (self.killed or kills):  # a kill made the runtime fail and log an error
+        start_failed = self.first and self.detached and code != 0  # also if the runtime has written a pid
+        if (log or start_failed) and (self.killed or kills):  # a kill made the runtime fail
             code, log = SIGKILLED, ""
         # If the time limit fires while the process is exiting anyway, it is not the reason for the exit.
         timed_out = self.timed_out and code == SIGKILLED
@@ -156,7 +157,7 @@ class RuntimeProcess:
             timed_out=timed_out,
             out_of_memory=code == SIGKILLED and not self.killed and kills,
             killed=self.killed,
-            started=self.has_started(),
+            started=self.has_started() and not start_failed,
             lost=lost or self.lost or self._lost(status, oom_kills),
             log=log,
         )
