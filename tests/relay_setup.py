@@ -79,6 +79,8 @@ STREAM = {
         b'"totalTokenCount":120},"modelVersion":"gemini-3-pro"}\n\n'
     ),
 }
+PATIENT = ProviderTimeouts(connect=10.0, first_byte=10.0, between_bytes=10.0, whole_answer=20.0)
+"""Limits that no test reaches, even if it is not scheduled for a while."""
 QUICK = ProviderTimeouts(connect=2.0, first_byte=0.3, between_bytes=0.3, whole_answer=0.9)
 
 
@@ -233,7 +235,7 @@ async def relayed(
     plan: RelayPlan = PLAN,
     *,
     tls: ssl.SSLContext | None = None,
-    timeouts: ProviderTimeouts = QUICK,
+    timeouts: ProviderTimeouts = PATIENT,
     agent_seconds: float = 2.0,
     base: str = "/v1",
 ) -> AsyncIterator[Setting]:

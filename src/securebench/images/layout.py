@@ -59,7 +59,7 @@ class Descriptor:
         if type(size) is not int or size < 0:
             raise malformed(where, f"its size is {size!r:.80}, not a number of bytes")
         if not isinstance(annotations, dict) or not all(isinstance(note, str) for note in annotations.values()):
-            raise malformed(where, "its annotations are not an object of strings")
+            raise malformed(where, "its annotations are not an object whose values are all strings")
         return cls(media_type, digest, size, annotations)
 
     def to_json(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class ImageConfig:
 def _labels(inner: Mapping[str, Any], where: str) -> dict[str, str]:
     labels = inner.get("Labels") or {}
     if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
-        raise malformed(f"{where}: /config/Labels", "it is not an object of strings")
+        raise malformed(f"{where}: /config/Labels", "it is not an object whose values are all strings")
     return labels
 
 

@@ -54,7 +54,9 @@ class VerifyContext:
     report: Reporter
     limits: Limits
     scratch: Path
-    """A host directory for this verification only: empty, or missing during a check of the task. The run removes it."""
+    """An empty host directory for this verification only. The run removes it.
+
+    For :meth:`Verifier.check_task`, the directory does not exist yet."""
     probe: ImageProbe = field(default_factory=ImageProbe)
     judge: JudgeSession | None = None
     """The judge model, if the run has one."""

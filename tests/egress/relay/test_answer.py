@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from securebench.egress.http_streams import HttpPeer
 
 FAILED = {"type": "response.failed"}
-PATIENT = replace(QUICK, first_byte=5.0, between_bytes=5.0, whole_answer=9.0)
 EVERY = pytest.mark.parametrize("plan", [PLAN, CLAUDE, CHAT, GEMINI], ids=["openai", "anthropic", "chat", "gemini"])
 
 
@@ -245,7 +244,7 @@ def test_silent_provider(begins: bool) -> None:
         await peer.reader.read()
 
     async def play() -> None:
-        answered, setting = await ask_once(script)
+        answered, setting = await ask_once(script, timeouts=QUICK)
         assert (answered.status, answered.is_whole) == ((200, False) if begins else (502, True))
         report = setting.relay.report()
         assert (report.trouble, report.message) == (Trouble.UNREACHABLE, "the provider sent nothing for 0.3 seconds")
@@ -466,7 +465,7 @@ def test_agent_that_takes_nothing() -> None:
             sent += 65_000
 
     async def play() -> None:
-        async with relayed(script, timeouts=PATIENT, agent_seconds=0.5) as setting:
+        async with relayed(script, agent_seconds=0.5) as setting:
             agent = await setting.connect()
             await send(agent, setting.request())
             await setting.has_logged.wait()
@@ -485,7 +484,7 @@ def test_task_that_ends_while_the_provider_hangs(monkeypatch: pytest.MonkeyPatch
         await peer.reader.read()
 
     async def play() -> None:
-        async with relayed(script, timeouts=PATIENT) as setting:
+        async with relayed(script) as setting:
             asking = asyncio.create_task(setting.ask())
             await asyncio.sleep(0.2)
             await setting.relay.close()
@@ -552,7 +551,7 @@ def test_a_whole_answer_has_an_end() -> None:
             await peer.send(h11.Data(data=b": waiting\n\n"))
 
     async def play() -> None:
-        answered, setting = await ask_once(drip)
+        answered, setting = await ask_once(drip, timeouts=QUICK)
         assert not answered.is_whole
         assert "did not end within 0.9 seconds" in setting.relay.report().message
 
@@ -567,7 +566,7 @@ def test_a_silent_wait_that_is_normal_is_no_trouble(monkeypatch: pytest.MonkeyPa
         await peer.reader.read()
 
     async def play() -> None:
-        async with relayed(script, timeouts=PATIENT) as setting:
+        async with relayed(script) as setting:
             body = {"model": "gpt-5.5", "input": "hi", "store": False}
             asking = asyncio.create_task(setting.ask(body))
             await asyncio.sleep(0.2)

@@ -22,7 +22,9 @@ from relay_setup import (
     GOOD,
     KEY,
     PATHS,
+    PATIENT,
     PLAN,
+    QUICK,
     STREAM,
     answer_of,
     answering,
@@ -584,7 +586,8 @@ def test_the_reported_price_is_all_that_is_charged(plan: RelayPlan) -> None:
 
     async def play() -> None:
         for script in (GOOD[plan.provider], answering(500), answering(302), endless):
-            async with relayed(script, plan=plan) as setting:
+            timeouts = QUICK if script is endless else PATIENT
+            async with relayed(script, plan=plan, timeouts=timeouts) as setting:
                 await setting.ask()
             report = setting.relay.report()
             assert (report.unreported_tokens, report.unreported_micro_usd) == (0, 0)

@@ -79,9 +79,9 @@ int main(int argc, char **argv) {
             pid_t child = fork();
             if (child == 0) break;
             waitpid(child, 0, 0);
-            if (mode == 12) return 1;
-            if (mode != 9) for (;;) pause();
+            if (mode == 10 || mode == 11) for (;;) pause();
             usleep(400000); /* its commands run by now */
+            if (mode == 12) return 1;
             raise(SIGKILL);
         }
         case 8: {

@@ -35,16 +35,18 @@ needs_faulty_runtime = (
 )
 
 
-def compile_faulty_runtime(directory: Path, mode: int, *, seed: int, percent: int, spared: int = 0) -> Path:
+def compile_faulty_runtime(
+    directory: Path, mode: int, *, seed: int, percent: int, spared: int = 0, runtime: str = "crun"
+) -> Path:
     """Return a program in the new ``directory`` that fails in so many of a hundred calls that start something.
 
     The first ``spared`` sandboxes are well. The file ``report``, beside the program, has a letter for each call that
     failed, a for mode 1.
     """
     directory.mkdir()
-    program = directory / "crun"
+    program = directory / runtime
     numbers = {"MODE": mode, "MODES": len(MODES), "SEED": seed, "PERCENT": percent, "SPARED": spared}
-    texts = {"REAL": f'"{shutil.which("crun")}"', "REPORT": f'"{directory / "report"}"'}
+    texts = {"REAL": f'"{shutil.which(runtime)}"', "REPORT": f'"{directory / "report"}"'}
     defined = numbers | texts
     options = [f"-D{name}={value}" for name, value in defined.items()]
     subprocess.run(["gcc", "-O1", "-static", "-o", program, *options, _SOURCE], check=True)

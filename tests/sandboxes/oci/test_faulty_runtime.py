@@ -34,9 +34,10 @@ pytestmark = [
 def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Give what puts a runtime that fails in the way ``mode`` in front of the real one."""
 
-    def install(mode: int, *, seed: int, percent: int = 20) -> None:
+    def install(mode: int, *, seed: int, percent: int = 20, runtime: str = "crun") -> None:
         monkeypatch.setattr(sandbox_module, "_START_SECONDS", 2.0)
-        program = compile_faulty_runtime(tmp_path / f"{mode}-{seed}", mode, seed=seed, percent=percent)
+        directory = tmp_path / f"{mode}-{seed}"
+        program = compile_faulty_runtime(directory, mode, seed=seed, percent=percent, runtime=runtime)
         monkeypatch.setenv("PATH", f"{program.parent}:{SYSTEM_PATH}")
 
     return install
@@ -77,11 +78,18 @@ def test_a_failing_runtime_is_never_the_commands_fault_whichever_calls_fail(
     _require_true_or_nothing(attempts(base_image, 60, 2 if mode in {7, 11} else 60))
 
 
-def test_a_sandbox_whose_runtime_fails_does_not_stay(faulty: Callable[..., None], base_image: ResolvedImage) -> None:
-    """L10: what a runtime started before it failed is killed, though the supervisor did not take it over."""
-    faulty(12, seed=1, percent=100)
-    with closing(OciDriver(runtime="crun")) as driver, driver.create(SandboxSpec(image=base_image)) as sandbox:
-        with pytest.raises(InfrastructureError, match="exited with code 1 before it started anything"):
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("runtime", ["crun", "runc"])
+def test_a_sandbox_whose_runtime_fails_does_not_stay(
+    *, runtime: str, persistent: bool, faulty: Callable[..., None], base_image: ResolvedImage
+) -> None:
+    """L10: what a runtime started before it failed is killed, and the kill of a command is no verdict on it."""
+    faulty(12, seed=1, percent=100, runtime=runtime)
+    with (
+        closing(OciDriver(runtime=runtime)) as driver,
+        driver.create(SandboxSpec(image=base_image), persistent=persistent) as sandbox,
+    ):
+        with pytest.raises(InfrastructureError, match=r"runtime failed to start|exited with code 1 before it started"):
             sandbox.run(Command(argv=("sleep", "98765"), timeout_seconds=60))
         assert subprocess.run(["pgrep", "-f", "sleep 98765"], stdout=subprocess.PIPE, check=False).stdout == b""
 

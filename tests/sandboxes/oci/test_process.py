@@ -247,7 +247,16 @@ def test_what_a_container_cannot_run_is_the_machines_fault(played: Played) -> No
         played.process.wait()
 
 
-@pytest.mark.parametrize("log", ['{"level":"error","msg":"mount `proc`: denied"}', "mount `proc`: denied"])
+@pytest.mark.parametrize(
+    "log",
+    [
+        '{"level":"error","msg":"mount `proc`: denied"}',
+        "mount `proc`: denied",
+        '["denied"]',
+        '{"level":"error","msg":["denied"]}',
+        "[" * 4000 + "denied",
+    ],
+)
 def test_a_runtime_that_fails_is_the_machines_fault(played: Played, log: str) -> None:
     """What else a runtime logs is an infrastructure error in its own words, whatever the exit code."""
     played.end(exit=1, log=log)

@@ -48,22 +48,26 @@ def test_whether_its_command_was_started_is_reported(tmp_path: Path) -> None:
     started = tmp_path / "started"
     with socket.socket() as channel:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(started), 60)
-        for nothing in ("", "garbage", "0", "-3", "7 8"):
+        for nothing in ("", "garbage", "0", "-3", "7 8", "1", "9" * 31):
             started.write_text(nothing)
             assert not process.outcome(EXIT_1, OomKills()).started
         started.write_text("7")
         assert process.outcome(EXIT_1, OomKills()).started
 
 
+@pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_runtime_that_fails_to_leave_its_container_started_nothing(*, tmp_path: Path, killed: bool) -> None:
-    """Its exit code is its own and not that of the first process, whose pid it has written."""
+@pytest.mark.parametrize(("status", "code"), [(EXIT_1, 1), (signal.SIGSEGV, 139)])
+def test_a_detached_runtime_that_fails_has_started_nothing(
+    *, tmp_path: Path, first: bool, killed: bool, status: int, code: int
+) -> None:
+    """Its exit code is its own and not that of the process whose pid it has written."""
     (tmp_path / "started").write_text("7")
     with socket.socket() as channel:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, detached=True)
-        process.first, process.killed = True, killed
-        report = process.outcome(EXIT_1, OomKills())
-    assert (report.exit, report.started) == (137 if killed else 1, False)
+        process.first, process.killed = first, killed
+        report = process.outcome(status, OomKills())
+    assert (report.exit, report.started) == (137 if killed else code, False)
 
 
 def test_a_command_waits_for_the_record_of_its_container(tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def _verifier_contradictions(record: Mapping[str, Any]) -> Iterator[str]:
     if (status is VerificationStatus.PENDING) is not (verifier is None) and "failure_reason" not in record:
         yield f"the status is {status.value!r}, which contradicts 'provenance.verifier'"
     if judged and not (isinstance(verifier, dict) and verifier.get("family") == record.get("task_type")):
-        yield "'provenance.verifier' belongs to another family"
+        yield "'provenance.verifier' is missing or belongs to another family"
     metadata, reason = record.get("verifier_metadata"), record.get("failure_reason")
     reported = metadata.get("reason", reason) if isinstance(metadata, dict) else reason
     if reported != reason and status in _SCORED and (reported is None or reported in [*FailureReason]):

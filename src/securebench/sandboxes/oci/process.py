@@ -347,10 +347,11 @@ def _runtime_error(log: str) -> str:
     for line in log.splitlines():
         try:
             entry = json.loads(line)
-        except ValueError:
-            messages.append(line)  # written by the supervisor
-            continue
-        if entry.get("level", "error") in {"error", "fatal"}:
+        except (ValueError, RecursionError):
+            entry = None
+        if not isinstance(entry, dict):
+            messages.append(line)  # written by the supervisor, or damaged
+        elif str(entry.get("level", "error")) in {"error", "fatal"}:
             messages.append(str(entry.get("msg", line)))
     return "; ".join(messages)
 

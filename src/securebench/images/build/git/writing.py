@@ -97,7 +97,7 @@ def _add_trees(objects: dict[bytes, _Object], names: Mapping[bytes, tuple[int, b
 
 
 def _pack(objects: Iterable[_Object]) -> tuple[bytes, bytes, bytes]:
-    """Return a pack of all objects without deltas, its index, and its name."""
+    """Return a git packfile that stores each of ``objects`` whole, without deltas, its index, and its name."""
     ordered = sorted(objects, key=lambda found: found.name)
     pack = bytearray(b"PACK" + struct.pack(">II", 2, len(ordered)))
     offsets, sums = [], []

@@ -333,7 +333,8 @@ class Supervisor:
         reached(FaultPoint.CONTAINER_REPORT)
         report = process.outcome(status, container.oom_kills(), container.lost)
         if process is container.main:
-            container.lost = report.lost
+            ended_itself = report.started or report.killed or report.out_of_memory
+            container.lost = report.lost or ("" if ended_itself else "the runtime failed to start the sandbox")
         report, descriptors = container.with_changes(report) if process is container.main else (report, [])
         process.report(report, *descriptors)
         close_all(descriptors)

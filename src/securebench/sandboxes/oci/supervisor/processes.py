@@ -45,6 +45,12 @@ gVisor creates no such file.
 
 _ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
+_SUPERVISOR_PID = 1
+"""The supervisor is the first process of its pid namespace."""
+
+_MOST_PIDS = 2**22
+"""The kernel's upper limit for pids."""
+
 _THREADS = "/proc/{0}/task"
 
 _PF_EXITING = 0x4
@@ -147,7 +153,7 @@ class RuntimeProcess:
         code = exit_code(status)
         log = "" if code == 0 else self._read_log()
         kills = oom_kills.total > self.oom_before.total
-        start_failed = self.first and self.detached and code != 0  # also if the runtime has written a pid
+        start_failed = self.detached and code != 0  # even if the runtime has written a pid: the code is its own
         if (log or start_failed) and (self.killed or kills):  # a kill made the runtime fail
             code, log = SIGKILLED, ""
         # If the time limit fires while the process is exiting anyway, it is not the reason for the exit.
@@ -184,9 +190,10 @@ class RuntimeProcess:
     def _started_pid(self) -> int:
         try:
             with open(self.started) as file:
-                return int(file.read(32))
+                pid = int(file.read(32))
         except (OSError, ValueError):
             return 0
+        return pid if _SUPERVISOR_PID < pid <= _MOST_PIDS else 0
 
     def _lost(self, status: int, oom_kills: OomKills) -> str:
         """Return how the machine, and not the sandbox, made the process exit, or an empty string.

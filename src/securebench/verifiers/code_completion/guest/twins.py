@@ -42,7 +42,9 @@ _NEVER_FORWARDED = frozenset(
     {"__eq__", *ORDER, "__str__", "__repr__", "__exit__", "__next__", "__aiter__", "__anext__"}
 )
 _BLOCKS = frozenset({"__enter__", "__aenter__", "__aexit__"})
-"""Operators that work even if the tests do not name the class: ``with`` compares nothing."""
+"""Operators of ``with``, which compares nothing. They work even if the tests do not name the object's class.
+
+All other operators are then refused, because they could be used to fake a comparison."""
 _MAX_NAMES = 1000
 
 

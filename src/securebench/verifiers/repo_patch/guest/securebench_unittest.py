@@ -151,7 +151,7 @@ def _hook(say: Any, choose: Any, look: Any) -> None:  # noqa: C901 - all hooks a
             say("test", test, min(seen, key=order) if seen else "error", description)
 
     def run_all(self: Any, result: Any, *rest: Any, **more: Any) -> Any:
-        """Run a suite with a recording result. The names of its tests are kept before the first one runs."""
+        """Run a suite with a recording result. The ids of all its tests are recorded before the first test runs."""
         if running or thread() != main:
             return run_suite(self, result, *rest, **more)
         if not depth:
