@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
+from leftovers import family_of
 from sandboxes.oci.faulty_runtime import MODES, SYSTEM_PATH, compile_faulty_runtime, needs_faulty_runtime
 from securebench.errors import InfrastructureError
 from securebench.sandboxes.base import Command, SandboxSpec
@@ -91,7 +92,7 @@ def test_a_sandbox_whose_runtime_fails_does_not_stay(
     ):
         with pytest.raises(InfrastructureError, match=r"runtime failed to start|exited with code 1 before it started"):
             sandbox.run(Command(argv=("sleep", "98765"), timeout_seconds=60))
-        assert subprocess.run(["pgrep", "-f", "sleep 98765"], stdout=subprocess.PIPE, check=False).stdout == b""
+        assert not [command for command in family_of(os.getpid()).values() if "sleep 98765" in command]
 
 
 def _require_true_or_nothing(found: list[CommandResult | str]) -> None:
