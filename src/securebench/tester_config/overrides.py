@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _Place: TypeAlias = tuple[str, ...]
 
-_EXAMPLE = "write it as --set harness.config.model=NAME"
+_EXAMPLE = "use the form --set KEY=VALUE, for example --set harness.config.model=NAME"
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ def _current(run: RecordedRun) -> RecordedRun:
             f"{run.directory} was written in format {run.header.version}; only runs of format {HEADER_VERSION} can be "
             "judged again",
             code="run-version",
-            hint="start a new run, or read this one with the version of SecureBench that made it",
+            hint="start a new run, or judge this one again with the version of SecureBench that made it",
         )
     return run
 

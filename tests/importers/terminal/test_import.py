@@ -299,7 +299,7 @@ def test_a_dockerfile_that_copies_its_whole_directory_gets_it_without_the_tests(
         ({"Dockerfile": 'FROM x\nWORKDIR /app\nADD ["solution.sh", "/x"]\n'}, "copies solution.sh"),
         ({"Dockerfile": "FROM x\nWORKDIR /app\nCOPY --chown=1 a \\\n  ./run-tests.sh /x/\n"}, "copies run-tests.sh"),
         ({"task.yaml": "instruction: x\nparser_name: swebench\n"}, "unsupported parser 'swebench'"),
-        ({"task.yaml": "descriptions:\n  - x\n"}, "exactly one instruction"),
+        ({"task.yaml": "descriptions:\n  - x\n"}, "must have the key 'instruction'"),
         ({"task.yaml": "instruction: &a x\nb: *a\n"}, "anchor"),
         ({"docker-compose.yaml": "services:\n  a: {}\n  b: {}\n"}, "several containers"),
         ({"docker-compose.yaml": "services: []\n"}, "several containers"),

@@ -37,6 +37,16 @@ static void write_to_option(int argc, char **argv, const char *option, const cha
     }
 }
 
+/* Return the pid in the file that the option --pid-file names. The program ends if there is none. */
+static pid_t first_process(int argc, char **argv) {
+    for (int i = 1; i + 1 < argc; i++) {
+        FILE *file = strcmp(argv[i], "--pid-file") ? NULL : fopen(argv[i + 1], "r");
+        int pid = 0;
+        if (file && fscanf(file, "%d", &pid) == 1 && pid > 1) return pid;
+    }
+    _exit(8);
+}
+
 int main(int argc, char **argv) {
     unsigned value = hash(2166136261u ^ SEED, last_part(argv[argc - 1], '-'));
     int starts = 0, runs = 0;
@@ -74,12 +84,18 @@ int main(int argc, char **argv) {
             break;
         }
         case 7: for (;;) pause();
-        case 9: case 10: case 11: case 12: {
+        case 9: case 10: case 11: case 12: case 13: {
             if (runs == (mode == 11)) break;
             pid_t child = fork();
             if (child == 0) break;
             waitpid(child, 0, 0);
             if (mode == 10 || mode == 11) for (;;) pause();
+            if (mode == 13) {
+                usleep(60000); /* its first command runs by now */
+                kill(first_process(argc, argv), SIGKILL);
+                usleep(300000); /* that command has ended with its sandbox */
+                return 0;
+            }
             usleep(400000); /* its commands run by now */
             if (mode == 12) return 1;
             raise(SIGKILL);

@@ -22,6 +22,7 @@ MODES: Final = {
     10: "it hangs after it started a sandbox",
     11: "it hangs after a command has ended",
     12: "exit 1 after it started a sandbox",
+    13: "exit 0 after someone killed the sandbox",
 }
 ANY_MODE: Final = 0
 """Each failure is in one of the ways above."""

@@ -81,16 +81,18 @@ def test_a_failing_runtime_is_never_the_commands_fault_whichever_calls_fail(
 
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("runtime", ["crun", "runc"])
+@pytest.mark.parametrize("mode", [12, 13])
 def test_a_sandbox_whose_runtime_fails_does_not_stay(
-    *, runtime: str, persistent: bool, faulty: Callable[..., None], base_image: ResolvedImage
+    *, mode: int, runtime: str, persistent: bool, faulty: Callable[..., None], base_image: ResolvedImage
 ) -> None:
     """L10: what a runtime started before it failed is killed, and the kill of a command is no verdict on it."""
-    faulty(12, seed=1, percent=100, runtime=runtime)
+    faulty(mode, seed=1, percent=100, runtime=runtime)
+    reason = "runtime failed to start|exited with code 1 before it started|was killed from outside"
     with (
         closing(OciDriver(runtime=runtime)) as driver,
         driver.create(SandboxSpec(image=base_image), persistent=persistent) as sandbox,
     ):
-        with pytest.raises(InfrastructureError, match=r"runtime failed to start|exited with code 1 before it started"):
+        with pytest.raises(InfrastructureError, match=reason):
             sandbox.run(Command(argv=("sleep", "98765"), timeout_seconds=60))
         assert not [command for command in family_of(os.getpid()).values() if "sleep 98765" in command]
 

@@ -36,7 +36,7 @@ def read_terminal_bench(directory: Path) -> TerminalTask:
     settings = _yaml(files, MARK, directory)
     instruction = settings.get("instruction")
     if not isinstance(instruction, str):
-        raise refused(directory / MARK, f"{MARK} must have exactly one instruction: 'instruction', a string")
+        raise refused(directory / MARK, f"{MARK} must have the key 'instruction' with a string")
     if settings.get("parser_name", "pytest") != "pytest":
         raise refused(directory / MARK, f"unsupported parser {settings['parser_name']!r}: only 'pytest' is supported")
     report = TaskReport(directory.name)

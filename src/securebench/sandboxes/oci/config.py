@@ -19,7 +19,7 @@ obvious parts:
   kernel counts for each user namespace, and the data size of each process. The address space is not limited, because
   interpreters reserve far more of it than they use.
 * ``/tmp`` counts as memory. It is mounted exec, like the workspace, because agents build and run programs there.
-* Terminals belong to no group, because no other user has access to the terminals of a sandbox.
+* The ``devpts`` mount names no group for terminals (``gid=``), because no other user has access to them in a sandbox.
 * ``oomScoreAdj`` is at least that of this process, and never low enough to protect a sandbox from the OOM killer.
 * If SecureBench runs as root, id ``c`` in a sandbox is ``SHIFT + c`` on the host. These ids own the unpacked images and
   nothing else. Only ``spec.user``, unless it is root, has the same id inside and outside, so files that it writes to a

@@ -108,7 +108,8 @@ class SupervisedContainer:
         one exits. So the supervisor sees the exits of the others first. If another process was killed but the first one
         is not marked, the kill had a different cause.
         """
-        return self.main is not None and self.main.is_adopted and is_exiting(self.main.pid)
+        first = self._first_pid()
+        return first > 0 and is_exiting(first)
 
     def launch(self, process: RuntimeProcess, argv: list[str], processes: int | None) -> None:
         """Start the runtime of ``process`` in the container's groups. Raises ``OSError``.
@@ -160,12 +161,8 @@ class SupervisedContainer:
             process.killed = True
         if self.main not in self.processes or self.main is None:
             return False
-        if self.main.is_adopted:
-            pids = [self.main.pid]
-        elif first := self.main.detached_pid():
-            pids = [first]
-        else:
-            pids = children(self.main.pid)
+        first = self._first_pid()
+        pids = [first] if first else children(self.main.pid)
         if now - self._first_kill > _EXIT_NOTICE_SECONDS:
             pids.append(self.main.pid)
         _kill(pids)
@@ -203,6 +200,15 @@ class SupervisedContainer:
             return True
         self._group, self._cgroup_pool = group, None
         return False
+
+    def _first_pid(self) -> int:
+        """Return the pid of the first process of a detached container, or 0 if it is not known (yet).
+
+        The first process may die before the runtime that started it has exited.
+        """
+        if self.main is None:
+            return 0
+        return self.main.pid if self.main.is_adopted else self.main.detached_pid()
 
     def _make_group(self, limits: dict[str, float]) -> Group:
         context = self._context
