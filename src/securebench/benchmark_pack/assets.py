@@ -27,7 +27,6 @@ MAX_ASSET_BYTES: Final = 256 * MIB
 each task; larger data belongs in the image."""
 
 _ENTRIES: Final = TreeRules(links=Links.ANY, everything=True)
-_REGULAR: Final = "assets must be regular files or directories"
 
 
 def digest_asset(directory: Path, path: str) -> str:
@@ -113,7 +112,7 @@ def _line(path: str, entry: TreeEntry) -> str:
             raise _is_a_link(path)
         case _:
             message = f"{path!r} is neither a regular file nor a directory"
-            raise ConfigError(message, code="asset-not-regular", hint=_REGULAR)
+            raise ConfigError(message, code="asset-not-regular", hint="use only regular files and directories")
 
 
 def _error(directory: Path, path: str, error: OSError | TreeRefusedError) -> ConfigError:
@@ -126,7 +125,7 @@ def _error(directory: Path, path: str, error: OSError | TreeRefusedError) -> Con
         return _is_a_link(link)
     if not (directory / path).exists():
         return ConfigError(f"{path!r} does not exist", code="asset-missing")
-    return ConfigError(f"cannot read {path!r}: {error}", code="asset-unreadable", hint=_REGULAR)
+    return ConfigError(f"cannot read {path!r}: {error}", code="asset-unreadable", hint="check its permissions")
 
 
 def _is_a_link(path: str) -> ConfigError:

@@ -1,8 +1,8 @@
 """All families by name, the validation of their rows, and the division of their eval fields into content and structure.
 
-Content is the expected result: tests, answers, checkers. It is secret, and so is every field without a model.
-Structure defines where and how a task is judged: paths, directories, limits, policies, and every field with a fixed
-set of values. Structure is never redacted from a record.
+Content is the expected result: tests, answers, checkers. It is secret, and so is every field that its family does not
+declare. Structure defines where and how a task is judged: paths, directories, limits, policies, and every field with a
+fixed set of values. Structure is never redacted from a record.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from securebench.trials import TrialId
 
 _CLIP: Final = 400
-"""How many characters of a command, and of its output, are shown. The record has more."""
+"""How many characters of a command, and of its output, are shown."""
 
 _LINE: Final = 2000
 """How many characters of a line of an agent's output are shown."""

@@ -35,7 +35,7 @@ _TEXTS: Final[Mapping[Reason, str]] = {
     Reason.SCHEME_REFUSED: "unsupported scheme: use http://, or https:// through CONNECT",
     Reason.HOST_INVALID: "invalid host name",
     Reason.HOST_IS_ADDRESS: "IP addresses are not allowed: use a host name",
-    Reason.HOST_MISMATCH: "the Host header and the URL name different hosts",
+    Reason.HOST_MISMATCH: "the Host header does not name the host and port of the URL",
     Reason.PORT_REFUSED: "port not allowed: use port 443 (CONNECT) or port 80 (http://)",
     Reason.DOMAIN_NOT_ALLOWED: "{host} is not in allowed_domains of the tester's configuration",
     Reason.UPGRADE_REFUSED: "protocol upgrades are not allowed",

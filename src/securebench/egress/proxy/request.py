@@ -116,7 +116,7 @@ def _check_framing(request: h11.Request) -> None:
 
 
 def _check_host(attempt: ProxyAttempt, request: h11.Request) -> None:
-    """Refuse a Host header that differs from the host in the URL: such a request is ambiguous."""
+    """Refuse a Host header that does not name the host and port of the URL: such a request is ambiguous."""
     named = [value.decode("ascii", "replace") for name, value in request.headers if name == b"host"]
     try:
         others = {_attempt("http", host, default=HTTP_PORT) for host in named} - {attempt}

@@ -1,4 +1,4 @@
-"""Convert an instance to a row of a pack and a report."""
+"""Convert an instance to a row of a pack, and report what was kept, changed and lost."""
 
 from __future__ import annotations
 
