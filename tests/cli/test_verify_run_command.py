@@ -87,7 +87,7 @@ def test_everything_that_is_given_is_checked(run: Path, original: Path, tmp_path
     assert done.exit_code == 0, done.output
     assert "public content of pack; comparing hidden content needs the run's commitment key" in done.stdout
     last_line = done.stdout.splitlines()[-1]
-    assert last_line == f"The run is complete and unchanged, and signed by key {key.public.fingerprint}."
+    assert last_line == f"Nothing was changed or removed since key {key.public.fingerprint} signed the run."
     options = ("--pack", original.parent / "pack", "--commitment-key", tmp_path / "commitment")
     assert "public and hidden content" in verify_run(run, *options).stdout
     create_key(tmp_path / "other")

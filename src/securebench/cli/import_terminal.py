@@ -71,8 +71,8 @@ def _terminal_options(function: Callable[..., None]) -> Callable[..., None]:
 def harbor(directories: tuple[Path, ...], **options: Any) -> None:
     """Import tasks of Harbor's format (Terminal-Bench 2) from DIRECTORIES: tasks, or directories of tasks.
 
-    Instructions are public. Tests and solution are hidden and never in the agent's image. A task is refused if its
-    verifier script cannot be replaced by a runner that works without a network.
+    Instructions are public. Tests and solution are hidden. A task is refused if its Dockerfile copies them into the
+    agent's image, or if its verifier script cannot be replaced by a runner that works without a network.
     """
     from securebench.importers.terminal import harbor as importer
 

@@ -53,9 +53,9 @@ def command(directory: Path, *, as_json: bool, **options: Any) -> None:
     DIR is the directory of a run or a suite, or a bundle. The command only reads its files: it needs no network and no
     sandboxes, and works on any machine.
 
-    Exit codes: 0 no check failed, 1 DIR or an option cannot be used. Otherwise the first kind of check that failed: 10
-    damaged files, 11 the chain of records, 12 the closing of the run, 13 candidates, 14 contradictions, 15 the pack, 16
-    the signature, 17 a run that was not closed, 18 an older format.
+    Exit codes: 0 no check failed, 1 DIR or a file that an option names cannot be used, 2 wrong usage. Otherwise the
+    first kind of check that failed: 10 damaged files, 11 the chain of records, 12 the closing of the run, 13
+    candidates, 14 contradictions, 15 the pack, 16 the signature, 17 a run that was not closed, 18 an older format.
     """
     from securebench.audit.run.bundle_file import require_exact
     from securebench.audit.run.report import CheckKind, RunReport
@@ -189,7 +189,7 @@ def _verdict(report: RunReport) -> str:
     if report.exit_code:
         return _failure("run", report.exit_code)
     if report.signed_by:
-        return f"The run is complete and unchanged, and signed by {report.signed_by}."
+        return f"Nothing was changed or removed since {report.signed_by} signed the run."
     return (
         "All files agree with each other. Unless a signature is checked with --key or --identity, this does not show "
         "who made the run: anyone who had the directory could have rewritten it with different verdicts."

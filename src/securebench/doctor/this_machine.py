@@ -159,7 +159,7 @@ class ThisMachine:
         return os.access(_existing(path), os.W_OK | os.X_OK)
 
     def base_images(self) -> tuple[str, ...]:
-        """Return the references that the image recipes name."""
+        """Return the references of the images that the image recipes build."""
         from securebench.images.build.recipes import all_recipes
 
         return tuple(recipe.reference for recipe in all_recipes())

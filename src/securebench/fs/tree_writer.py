@@ -25,9 +25,9 @@ _CANNOT_SHARE = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.EN
 class TreeWriter:
     """Writes below the existing directory ``root``. ``owner`` (uid, gid) owns all files written without ``keep_owner``.
 
-    Files written with ``keep_owner`` belong to the user of this process. With ``everybody``, all users may write all
-    other files, and may read or execute those that their owner may read or execute. Use it only for a root that no
-    other user can reach.
+    Files written with ``keep_owner``, and FIFOs, belong to the user of this process. With ``everybody``, all users may
+    write all other files, and may read or execute those that their owner may read or execute. Use it only for a root
+    that no other user can reach.
 
     Paths are relative POSIX paths that were checked before. Missing parents are created. Methods raise ``OSError``:
     above all ``FileExistsError``, and ``ENOTDIR`` or ``ELOOP`` if a parent is a link.

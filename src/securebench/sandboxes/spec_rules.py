@@ -252,7 +252,7 @@ def check_collect(spec: SandboxSpec, *, persistent: bool) -> None:
     if str(path) != spec.collect or not path.is_absolute() or ".." in path.parts:
         raise _cannot_collect(spec.collect, "it is not a plain absolute path")
     if persistent or spec.read_only:
-        raise _cannot_collect(spec.collect, "only an ephemeral sandbox with a writable root keeps its changes")
+        raise _cannot_collect(spec.collect, "this needs an ephemeral sandbox with a writable root")
     if not path.name:
         return
     mounted = (*KERNEL_TREES, *spec.tmpfs, *(mount.target for mount in binds(spec)))

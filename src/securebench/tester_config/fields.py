@@ -120,11 +120,11 @@ def domain_fault(name: str) -> str:
     """Return why ``name`` cannot be an allowed domain; empty if it can be one. ``name`` must be in lower case."""
     labels = name.split(".")
     if any(mark in name for mark in ("://", "/", ":", "*", "@")):
-        return "has a scheme, port, path, user or wildcard"
+        return "is not a host name without scheme, port, path, user and wildcard"
     if len(name) > _MAX_DOMAIN_LENGTH or not all(map(_LABEL.fullmatch, labels)):
         return "is not a DNS name"
     if labels[-1] == "localhost" or len(labels) == 1:
-        return "is 'localhost' or has only one label"
+        return "is 'localhost' or below it, or has only one label"
     return "is an IP address" if labels[-1].isdecimal() else ""
 
 

@@ -153,6 +153,4 @@ class Coordinator:
 
 
 def _executor_failed(why: str) -> InfrastructureError:
-    return InfrastructureError(
-        f"the executor failed: {why}", code="executor-failed", hint="continue with --resume, or use --executor local"
-    )
+    return InfrastructureError(f"the executor failed: {why}", code="executor-failed", hint="continue with --resume")

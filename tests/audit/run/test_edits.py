@@ -120,7 +120,7 @@ EDITS: dict[str, tuple[Change, int, str]] = {
     "11 a line deleted": (
         lambda records: records.remove(_failure(records)),
         11,
-        "with the sequence number 1 is missing",
+        "with the sequence number 1, not",
     ),
     "13 candidate text": (_as(candidate_text="right"), 11, "'previous' is not the hash of the record"),
     "13 candidate digest": (_as(candidate_digest=OTHER), 11, "'previous' is not the hash of the record"),

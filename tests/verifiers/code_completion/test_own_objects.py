@@ -525,6 +525,13 @@ UNSUPPORTED = {
     "source": ("def f(): pass", "import inspect\nassert 'def' in inspect.getsource(f)"),
     "operator": ("class V:\n    def __len__(self): return 1\ndef f(): return V()", "assert len(f()) == 1"),
     "equality": ("class V:\n    def __eq__(self, o): return True", "assert V() == V()"),
+    "fields": (
+        (
+            "from dataclasses import dataclass, field\n@dataclass\nclass P:\n    x: int\n"
+            "    y: int = field(init=False, compare=False)\ndef f(): return P(1)"
+        ),
+        "a = f()\nb = f()\nassert a == b",
+    ),
     "subclass": ("class V: pass", "class W(V): pass\nassert W()"),
     "own_operator": ("def f(x): return len(x)", "class T:\n    def __len__(self): return 2\nassert f(T()) == 2"),
     "argument": ("def f(x): return x.read()", "import threading\nassert f(threading.Lock()) == ''"),

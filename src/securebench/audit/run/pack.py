@@ -14,7 +14,7 @@ from securebench.resources import REDACTED
 from securebench.results.recorded_task import object_of
 from securebench.results.records.provenance import json_digest
 from securebench.results.records.record import Assurance
-from securebench.results.run_directory.pack_match import Match, match_pack, match_row
+from securebench.results.run_directory.pack_match import match_pack, match_row
 from securebench.strict_input.faults import shown
 from securebench.tester_config import TaskSelection
 from securebench.tester_run.planning.selection import select_tasks
@@ -69,7 +69,7 @@ class PackChecks:
             )
         match = match_pack(decisive.get("pack"), pack, self._commitment)
         self._check.require(
-            match.agrees, f"the pack has {match.value} than the pack of the run{_doubt(match)}", "run.json"
+            match.agrees, f"the pack has {match.value} than the pack of the run{match.doubt}", "run.json"
         )
         if self._header.pack_tasks != len(pack.rows):
             message = f"the run's pack has {counted(self._header.pack_tasks, 'task')}, this one has {len(pack.rows)}"
@@ -109,7 +109,7 @@ class PackChecks:
             return f"task {name} has the family {task.task_type} in the pack, but {shown(record.family)} in the record"
         match = match_row(record.provenance.get("row"), self._rows[record.task_id], self._commitment)
         if not match.agrees:
-            return f"the row of task {name} has {match.value} in the pack{_doubt(match)}"
+            return f"the row of task {name} has {match.value} in the pack{match.doubt}"
         is_same = len(record.tags) == len(task.tags) and all(
             found == tag or REDACTED in found for found, tag in zip(record.tags, task.tags, strict=True)
         )
@@ -119,14 +119,6 @@ class PackChecks:
         resources = json.loads(json.dumps(task.resources.summary()))
         is_same = record.raw["resource_summary"] == resources
         return "" if is_same else f"the 'resource_summary' of task {name} differs from that in the pack"
-
-
-def _doubt(match: Match) -> str:
-    """Return an addition to a message about hidden content: a wrong commitment key looks like a difference, too.
-
-    Return an empty string if hidden content does not differ.
-    """
-    return ", or the commitment key is that of another run" if match is Match.OTHER_HIDDEN else ""
 
 
 def _against_rubric(record: RecordedTask, task: SecureBenchTask) -> str:

@@ -67,7 +67,7 @@ def _unusable(top: Path, problem: str, hint: str = "") -> ImageError:
 
 @dataclass(frozen=True, slots=True)
 class StorePaths:
-    """The paths of one store, an OCI image layout with ``trees``, ``locks`` and ``work`` beside it."""
+    """The paths of one store, an OCI image layout with the additional directories ``trees``, ``locks`` and ``work``."""
 
     top: Path
 

@@ -34,7 +34,7 @@ def parquet_records(path: Path) -> Iterable[tuple[SourceLocation, Any]]:
             hint = "it may be truncated: download it again"
             raise ConfigError(f"cannot read {path}: {error}", code="import-archive-invalid", hint=hint) from None
     for number, row in enumerate(rows, start=1):
-        yield SourceLocation(str(path), number), {name: _plain(value) for name, value in row.items()}
+        yield SourceLocation(str(path), number), row
 
 
 def _rows(parquet: Any, file: Any, path: Path) -> list[dict[str, Any]]:
@@ -59,8 +59,3 @@ def _pyarrow() -> Any:
             code="import-extra-missing",
             hint="run 'pip install pyarrow', or pass the same rows as JSON Lines",
         ) from None
-
-
-def _plain(value: Any) -> Any:
-    """Return a tuple as a list, and any other value unchanged: some exports store test ids in a list column."""
-    return list(value) if isinstance(value, tuple) else value

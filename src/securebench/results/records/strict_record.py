@@ -61,7 +61,7 @@ def read_record(line: bytes) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise TypeError(f"expected a JSON object, got {type(record).__name__}")
     if (version := _field(record, "record_version", int)) not in READABLE_VERSIONS:
-        raise ValueError(f"expected 'record_version' {RECORD_VERSION}, got {version}")
+        raise ValueError(f"'record_version' {version} is not supported")
     if unknown := sorted(record.keys() - FIELDS):
         raise ValueError(f"unknown key {unknown[0][:80]!r}")
     if record.get("hidden_values") != REDACTED:

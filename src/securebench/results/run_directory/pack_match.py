@@ -26,6 +26,11 @@ class Match(StrEnum):
     """Hidden content differs, or the commitment key is that of another run."""
 
     @property
+    def doubt(self) -> str:
+        """An addition to a message about a difference. It is empty unless a wrong commitment key looks the same."""
+        return ", or the commitment key is that of another run" if self is Match.OTHER_HIDDEN else ""
+
+    @property
     def agrees(self) -> bool:
         """Whether no difference was found."""
         return self in {Match.SAME, Match.SAME_PUBLIC}

@@ -194,7 +194,8 @@ class RecordFiles:
         """
         record, number = line.record, before.sequence + 1 if before else 0
         if record.sequence != number:
-            self._refuse(broken(f"the record with the sequence number {number} is missing", self._location(line)))
+            problem = f"expected the record with the sequence number {number}, not {record.sequence}"
+            self._refuse(broken(problem, self._location(line)))
         if not self._is_chained:
             return
         if record.sequence == number and record.raw["previous"] != self.tally.last:

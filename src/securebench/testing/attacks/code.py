@@ -327,7 +327,7 @@ def solve(xs): return xs
             ("an unknown tag", b"A", "{'id': 2, 'value': ['exec', 'exit()'], 'heap': []}", ()),
             ("an exit as type", b"A", "{'id': 2, 'value': ['type', '', 'SystemExit'], 'heap': []}", ()),
             ("a module as type", b"A", "{'id': 2, 'value': ['type', 'os', 'system'], 'heap': []}", ()),
-            ("another value of a module", b"A", "{'id': 2, 'value': ['stdlib', 'os', 'system', []], 'heap': []}", ()),
+            ("a standard function", b"A", "{'id': 2, 'value': ['stdlib', 'os', 'system', []], 'heap': []}", ()),
             ("a value sent as an error", b"A", "{'id': 2, 'value': 3, 'heap': [], 'error': True}", ()),
             ("a read of the tests", b"Q", "{'id': 1, 'do': 'get', 'on': 0, 'value': 'x', 'heap': []}", ()),
             ("a name of the tests", b"Q", "{'id': 1, 'do': 'name', 'on': 'EXPECTED', 'value': None, 'heap': []}", ()),

@@ -36,7 +36,7 @@ SMALL_LIMITS: Final = Limits(
 SHARED: Final = "/workspace"
 
 _MODULES: Final = (base, kernel, mounts, processes, files, network, exhaustion, main)
-"""The modules of the program, in the order of their imports."""
+"""The modules of the program, in the order in which they are executed: each after those that it imports."""
 
 _TOGETHER_SECONDS: Final = 240.0
 _ALONE_SECONDS: Final = 20.0

@@ -35,7 +35,7 @@ Event = dict[str, Any]
 
 
 def read(body: Mapping[str, Any]) -> ModelConversation:
-    """Return the conversation in a request's body. The body may be anything."""
+    """Return the conversation in a request's body. The values in the body may be anything."""
     messages = objects(body.get("messages"))
     answered = [place for place, message in enumerate(messages) if message.get("role") == "assistant"]
     first_turn = messages[: answered[0]] if answered else messages

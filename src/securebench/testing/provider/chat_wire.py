@@ -34,7 +34,7 @@ models = openai_wire.models
 
 
 def read(body: Mapping[str, Any]) -> ModelConversation:
-    """Return the conversation in a request's body. The body may be anything."""
+    """Return the conversation in a request's body. The values in the body may be anything."""
     messages = [message for message in objects(body.get("messages")) if str(message.get("role")) not in _SYSTEM]
     answered = [place for place, message in enumerate(messages) if message.get("role") == "assistant"]
     first_turn = messages[: answered[0]] if answered else messages

@@ -31,7 +31,7 @@ Event = dict[str, Any]
 
 
 def read(body: Mapping[str, Any]) -> ModelConversation:
-    """Return the conversation in a request's body, which may be anything. :func:`addressed` adds what the path says."""
+    """Return the conversation in a request's body, with any values. :func:`addressed` adds what the path says."""
     contents = objects(body.get("contents"))
     answered = [place for place, content in enumerate(contents) if content.get("role") == "model"]
     first_turn = contents[: answered[0]] if answered else contents

@@ -45,7 +45,7 @@ Event = dict[str, Any]
 
 
 def read(body: Mapping[str, Any]) -> ModelConversation:
-    """Return the conversation in a request's body. The body may be anything."""
+    """Return the conversation in a request's body. The values in the body may be anything."""
     given = body.get("input")
     items = objects(given) if not isinstance(given, str) else [{"role": "user", "content": given}]
     answered = [place for place, item in enumerate(items) if item.get("role") != "user" and _is_the_models(item)]

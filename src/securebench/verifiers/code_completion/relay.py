@@ -44,6 +44,7 @@ _REASONS: Final[Mapping[str, str]] = {
 _UNSUPPORTED: Final[Mapping[str, str]] = {
     "operator": "the tests apply an operator or len(), bool() or iter() to a candidate's object that is not plain data",
     "equality": "the tests compare objects of a class of the candidate that defines its own equality",
+    "fields": "the tests compare an object of the candidate's dataclass, and not all of its fields can be read",
     "constructor": (
         "the tests compare with an object that they built from a candidate's class, and the class does not store or "
         "does not compare all constructor arguments"

@@ -68,7 +68,7 @@ def repository_leaks(tree: Path) -> list[Leak]:
     except FileNotFoundError:
         return []
     except NotADirectoryError:
-        return [Leak(str(tree), ".git", "it is a file or link that points to another repository")]
+        return [Leak(str(tree), ".git", "it is not a directory, so the repository may be elsewhere")]
 
 
 def _unreachable_commits(tree: Path, head: bytes) -> Iterator[tuple[str, str]]:

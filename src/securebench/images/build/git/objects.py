@@ -65,16 +65,16 @@ class GitObjects:
 
     def commits(self) -> Iterator[str]:
         """Yield the ids of all commits, including unreachable ones. Some may be repeated."""
-        for directory in sorted(self._directory.glob("[0-9a-f][0-9a-f]")):
-            for path in sorted(directory.iterdir()):
-                name = directory.name + path.name
-                if _LOOSE.fullmatch(name) and self._loose_start(path).startswith(b"commit "):
-                    yield name
         try:
+            for directory in sorted(self._directory.glob("[0-9a-f][0-9a-f]")):
+                for path in sorted(directory.iterdir()):
+                    name = directory.name + path.name
+                    if _LOOSE.fullmatch(name) and self._loose_start(path).startswith(b"commit "):
+                        yield name
             for pack in self._all_packs():
                 yield from (name.hex() for name, offset in pack.entries() if self._kind(pack, offset) == b"commit")
         except (struct.error, IndexError, ValueError, OSError) as error:
-            raise unusable(self._what, f"one of its packs cannot be read: {error}") from None
+            raise unusable(self._what, f"its objects cannot be listed: {error}") from None
 
     @staticmethod
     def _loose_start(path: Path) -> bytes:

@@ -169,7 +169,7 @@ class Group:
         self._limits = limits
 
     def enter(self) -> None:
-        """Move this process into the group, unless the runtime moves its container into the group itself."""
+        """Move this process into the group, unless the runtime creates an inner group for its container."""
         for path in self.process_lists():
             _write(path, "0")
 

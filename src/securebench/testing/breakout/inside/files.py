@@ -149,7 +149,7 @@ def _set_id(directory: str, _host: Host) -> str:
 
 
 for _where, _path in {"in `/tmp`": "/tmp", "where the host shares a directory": "/workspace"}.items():
-    _name = f"become another user by a set-id copy {_where}"
+    _name = f"become another user by a set-id copy of Python {_where}"
     add(BreakoutAttempt(_name, "another user's files reachable", "H06", functools.partial(_set_id, _path)))
 
 
@@ -187,7 +187,7 @@ for _name, (_kind, _major, _minor, _means) in _MADE.items():
     )
 
 
-@attempt("open any disk", "the host's disk read and written", "I19")
+@attempt("open any disk", "the host's disk read", "I19")
 def _any_disk(_host: Host) -> str:
     for name in os.listdir("/dev"):
         with contextlib.suppress(OSError):

@@ -24,7 +24,7 @@ from securebench.testing.breakout.inside.base import (
 _WRITTEN = {
     "/proc/sys/kernel/core_pattern": ("a program run as the host's root at the next crash", "I18"),
     "/proc/sys/kernel/modprobe": ("a program run as the host's root when a module is wanted", "I18"),
-    "/proc/sys/fs/binfmt_misc/register": ("a program run for files of the host", "I18"),
+    "/proc/sys/fs/binfmt_misc/register": ("a program run when the host starts a file of a certain format", "I18"),
     "/proc/sys/vm/panic_on_oom": ("the host stopped at the next lack of memory", "I18"),
     "/proc/sys/net/ipv4/ip_forward": ("settings of the network changed", "I18"),
     "/proc/sysrq-trigger": ("the host restarted", "I18"),

@@ -111,7 +111,10 @@ def orders_without_assert(source: str) -> bool:
 
 
 def _asserted_by(node: Any) -> list[Any]:
-    """Return the comparisons that the assert ``node`` requires to be True: all of them, or at least one."""
+    """Return the comparisons of which the assert ``node`` requires all, or at least one, to be True.
+
+    The list is empty for any other node.
+    """
     kind, found, pending = type(node).__name__, [], []
     if kind == "Assert":
         pending = [node.test]

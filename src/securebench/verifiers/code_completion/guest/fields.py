@@ -36,7 +36,7 @@ def all_fields_of(subject: Any) -> list[Any]:
     else:
         values = _ask_fields(subject._securebench_peer, [subject._securebench_number])[0]
     if type(values) is not list or len(values) != len(type(subject)._securebench_fields):
-        raise subject._securebench_peer.notes.unsupported("equality")
+        raise subject._securebench_peer.notes.unsupported("fields")
     return values
 
 

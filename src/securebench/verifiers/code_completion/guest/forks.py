@@ -104,7 +104,7 @@ class CheckedSandbox:
             raise OSError("this process could be traced")
         try:
             self._first = self._state()  # raises on old kernels, where a non-dumpable process cannot read all files
-        except (OSError, ValueError):
+        except BaseException:
             self._prctl(_SET_DUMPABLE, 1, 0, 0, 0)
             raise
         _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())

@@ -198,7 +198,7 @@ class Peer:
     def exported(self, number: Any) -> Any:
         """Return the object with this number. Raises :class:`MalformedError`."""
         if type(number) is not int or not 0 <= number < len(self._exports):
-            raise MalformedError("unknown number of an object")
+            raise MalformedError("no object has this number")
         return self._exports[number]
 
     # Frames. When this side reads an invalid frame, it ends its process.
