@@ -188,7 +188,7 @@ EDITS: Final = [
     edit("1 passed in one field", lambda record: record.update(passed=True), *IN_LINE, "'passed' is True"),
     edit("2 passed with a reason", passed, *IN_LINE, "is not allowed with the status 'passed'"),
     edit("3 score", lambda record: record.update(score=9.5), *IN_LINE, "'score' is 9.5"),
-    edit("4 version", lambda record: record.update(record_version=99), *IN_LINE, "'record_version' 99 is not supported"),
+    edit("4 version", lambda record: record.update(record_version=99), *IN_LINE, "'record_version' 99 is not"),
     edit("4 older version", lambda record: record.update(record_version=3), *IN_LINE, "unknown key 'previous'"),
     Edit("5 doubled", doubled, "chain-broken", f"{JOURNAL}:2", "sequence number 1, not"),
     edit("5 negative", lambda record: record.update(sequence=-1), *IN_LINE, "'sequence' is negative"),
