@@ -79,7 +79,7 @@ def _check(inputs: dict[str, Any], evals: dict[str, Any], _environment: Environm
         return colliding
     answers = answer if isinstance(answer, list) else [answer]
     last = choice_labels(len(texts))[-1]
-    hint = f"expected a label (A to {last}), the text of a choice, an index from 0, or a number that is a choice's text"
+    hint = f"use the label of a choice (A to {last}), its text, or its index from 0"
     return [
         Fault("answer-unknown", "answer names none of the choices", ("eval", "answer", *place), hint)
         for index, one in enumerate(answers)

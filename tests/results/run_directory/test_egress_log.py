@@ -75,7 +75,7 @@ def test_no_key_and_no_line_of_its_own_comes_in_by_a_host(tmp_path: Path) -> Non
 
 def test_a_task_that_asks_without_end_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """J18: one task has a bounded number of lines, the last of which says so; others still have theirs."""
-    monkeypatch.setattr(egress_log, "MAX_LINES_A_TASK", 3)
+    monkeypatch.setattr(egress_log, "MAX_LINES_A_TRIAL", 3)
     with opened(tmp_path) as log:
         for number in range(10):
             log({"task_id": "loud", "port": number})

@@ -86,7 +86,7 @@ class ProxyAttempt:
 
     @classmethod
     def of(cls, kind: str, requested: str) -> Self:
-        """Return an attempt with an unreadable host.
+        """Return an attempt whose host could not be read: ``requested`` takes its place.
 
         ``requested`` is untrusted. It is shortened, and characters other than printable ASCII become ``?``.
         """

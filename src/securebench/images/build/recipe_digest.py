@@ -64,7 +64,7 @@ def recipe_digest(recipe: Recipe) -> str:
 
 
 def base_references(recipe: Recipe) -> tuple[str, ...]:
-    """Return the references of the images that must exist first: none for a system recipe, whose base is pulled."""
+    """Return the references of the images that must exist first: none for a system recipe."""
     match recipe:
         case DerivedRecipe():
             return (recipe.base,)

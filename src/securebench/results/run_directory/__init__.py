@@ -1,1 +1,1 @@
-"""The files of a run directory: the header, the journal, the logs, and how they are read from a stranger."""
+"""The files of a run directory, such as the header and the journal. The directory may come from a stranger."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EGRESS_LOG: Final = "egress.jsonl"
 
-MAX_LINES_A_TASK: Final = 10_000
+MAX_LINES_A_TRIAL: Final = 10_000
 """Maximum lines for one trial of a task. The summary in its record also counts further decisions."""
 
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -82,10 +82,10 @@ class EgressLog:
         trial = TrialId(str(decision.get("task_id", "")), number if isinstance(number, int) else 0)
         with self._lock:
             self._lines[trial] += 1
-            if self._lines[trial] < MAX_LINES_A_TASK:
+            if self._lines[trial] < MAX_LINES_A_TRIAL:
                 self._write(self._line(decision))
-            elif self._lines[trial] == MAX_LINES_A_TASK:
-                end = {**trial._asdict(), "kind": "log", "reason": "later decisions of this task are not logged"}
+            elif self._lines[trial] == MAX_LINES_A_TRIAL:
+                end = {**trial._asdict(), "kind": "log", "reason": "later decisions of this trial are not logged"}
                 self._write(self._line(end))
 
     def __enter__(self) -> Self:

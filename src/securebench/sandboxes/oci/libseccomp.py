@@ -40,7 +40,10 @@ _ARCHITECTURES: Final = {
     "SCMP_ARCH_AARCH64": 0xC000_00B7,
     "SCMP_ARCH_ARM": 0x4000_0028,
 }
-"""The architecture numbers of linux/audit.h. For x32 calls, the kernel reports x86-64 and sets a bit in the number."""
+"""The architecture numbers of linux/audit.h.
+
+For x32 calls, the kernel reports x86-64 and sets a bit in the number of the system call.
+"""
 _X86_64: Final = _ARCHITECTURES["SCMP_ARCH_X86_64"]
 _X32_BIT: Final = 0x4000_0000
 

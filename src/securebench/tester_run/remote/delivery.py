@@ -22,7 +22,7 @@ from securebench.fs.walk import TreeLimits
 from securebench.limits import MIB
 from securebench.results.recorded_task import MAX_LINE, parse_recorded_task
 from securebench.results.records.trajectory import MAX_TRAJECTORY, TRAJECTORIES, trajectory_file
-from securebench.results.run_directory.egress_log import MAX_LINES_A_TASK
+from securebench.results.run_directory.egress_log import MAX_LINES_A_TRIAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -180,14 +180,14 @@ class _Parts:
 def egress_lines(path: Path, start: int) -> tuple[list[bytes], int]:
     """Return the lines of an egress log from byte ``start`` on, and the position of the end of the file.
 
-    At most :data:`MAX_LINES_A_TASK` lines are returned. Further lines are skipped.
+    At most :data:`MAX_LINES_A_TRIAL` lines are returned. Further lines are skipped.
     """
     if not path.exists():
         return [], start
     with path.open("rb") as file:
         file.seek(start)
         lines = file.read().splitlines()
-        return lines[:MAX_LINES_A_TASK], file.tell()
+        return lines[:MAX_LINES_A_TRIAL], file.tell()
 
 
 def trajectories_of(record: bytes, directory: Path) -> list[Path]:

@@ -37,9 +37,9 @@ class ScriptedProvider:
 
     It serves at ``url`` until it is closed. ``url`` does not include the API's version and does not end with a slash.
     ``fault`` applies to all answers, or is a plan that chooses a fault for each answer. ``texts`` chooses the answer
-    to a client without a shell. If it is ``None``, such a client gets a harmless answer, to which no fault applies. The
-    gateway's own requests always get the harmless answer, and faults apply to it. Raises ``OSError`` if the port is
-    unavailable.
+    to a client without a shell. If it is ``None``, such a client gets a harmless answer, without any fault. The
+    gateway's own requests always get a harmless answer, but with the faults that ``fault`` gives. Raises ``OSError`` if
+    the port is unavailable.
     """
 
     def __init__(

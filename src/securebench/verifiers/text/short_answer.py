@@ -130,7 +130,10 @@ def judge_short_answer(text: str, expected: ExpectedAnswer) -> TextVerdict:
 
 
 def _judge_reading(reading: AnswerReading, expected: ExpectedAnswer) -> TextVerdict | None:
-    """Return the verdict on an answer in one line, or ``None`` if the line does not give an accepted answer."""
+    """Return the verdict on an answer in one line.
+
+    Return ``None`` if the line gives neither an accepted answer nor different numbers.
+    """
     parts = tuple(reading.parts())
     if _is_exact(reading.answer, expected) or _is_exact(parts[0].answer, expected):
         return _unless_taken_back(parts[0], "exact", expected)

@@ -96,7 +96,7 @@ class CgroupPool:
         return pooled
 
     def refill(self) -> None:
-        """Start waiting processes until enough are ready.
+        """Start processes that wait to become a runtime, until there are enough of them.
 
         Do nothing if the pool is switched off, if there are no cgroups, or if runtimes create their own.
         """

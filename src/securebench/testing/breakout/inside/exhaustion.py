@@ -62,7 +62,7 @@ def _memory(_host: Host) -> str:
     return f"{len(bytearray(b'x') * _MUCH) // _MIB} MiB"
 
 
-@attempt("use up memory that no process holds (`memfd`)", _STARVED, "I09", staging=ALONE)
+@attempt("use up memory that no process has mapped (`memfd`)", _STARVED, "I09", staging=ALONE)
 def _memfd(_host: Host) -> str:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     kept: list[int] = []

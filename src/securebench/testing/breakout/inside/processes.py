@@ -40,7 +40,7 @@ def _environment(host: Host) -> str:
     raise Stopped("not found")
 
 
-@attempt("find the host's environment in its own", "credentials of the host read", "J15")
+@attempt("find the host's environment variables in its own environment", "credentials of the host read", "J15")
 def _own_environment(host: Host) -> str:
     for name, value in os.environ.items():
         if host.secret in value:
