@@ -20,6 +20,7 @@ from securebench.audit.installation.model import (
 )
 from securebench.audit.installation.render import rows_of
 from securebench.cli import cli
+from securebench.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -150,6 +151,30 @@ def test_a_page_without_markers_is_refused_before_the_audit(tmp_path: Path) -> N
     result = audit("--markdown", str(path))
     assert getattr(result.exception, "code", "") == "audit-page-unmarked"
     assert path.read_text() == "a page of mine\n"
+
+
+def test_missing_directories_are_created(outcome: list[AuditOutcome], tmp_path: Path) -> None:
+    """As ``export`` does."""
+    assert outcome == [AuditOutcome.CONTAINED]
+    done = audit("-o", str(tmp_path / "new" / "report.txt"))
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "new" / "report.txt").read_text()
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_audit(tmp_path: Path) -> None:
+    """The audit takes minutes, and its report would be lost."""
+    (tmp_path / "file").touch()
+    done = audit("-o", str(tmp_path / "file" / "report.txt"))
+    assert isinstance(done.exception, StorageError)
+    assert f"cannot read or write {tmp_path}/file/report.txt" in str(done.exception)
+
+
+def test_a_page_that_is_not_text_is_refused_before_the_audit(tmp_path: Path) -> None:
+    """With its name, and where the text ends."""
+    (tmp_path / "page.md").write_bytes(b"text\n\xff")
+    done = audit("--markdown", str(tmp_path / "page.md"))
+    assert isinstance(done.exception, ConfigError)
+    assert f"{tmp_path}/page.md:2" in str(done.exception)
 
 
 def test_an_unknown_entry_is_an_error() -> None:

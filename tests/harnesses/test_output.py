@@ -51,6 +51,7 @@ def test_a_line_comes_whole_or_not_at_all() -> None:
     out, kept = Stream.STDOUT, b"x" * (MAX_LINE_BYTES - 1)
     assert _report((out, kept), (out, b"y\n")) == [("stdout", kept.decode() + "y\n")]
     assert _report((out, b"a\n" + kept), (out, b"yy"), (out, b"y\nb\n")) == [("stdout", "a\n"), ("stdout", "b\n")]
+    assert _report((out, kept), (out, b"yy\nb\n")) == [("stdout", "b\n")]
     assert _report((out, kept + b"yy"), (out, b"no end")) == []
 
 

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from securebench.limits import MIB
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from securebench.audit.installation.model import AuditReport
 
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)
+_AGAIN: Final = "run the command again"
+_MAX_PAGE: Final = 16 * MIB
 _STYLES: Final[Mapping[str, str]] = {
     "contained": "green",
     "not contained": "bold red",
@@ -66,9 +70,13 @@ def command(*, of_itself: bool, html: Path | None, page: Path | None, output: Pa
         require("report")
     from securebench.audit.installation.catalogue import read_catalogue, select_entries
     from securebench.audit.installation.run import AuditRequest, audit_installation
+    from securebench.fs.durable import storage_errors
     from securebench.tasks import DEFAULT_IMAGE
 
     sections = select_entries(read_catalogue(), flags["entries"])
+    for path in filter(None, (html, page, output)):  # now, because the audit takes minutes
+        with storage_errors(path, _AGAIN):
+            path.parent.mkdir(parents=True, exist_ok=True)
     write_page = _page_writer(page)
     image = flags["image"] or DEFAULT_IMAGE
     report = audit_installation(AuditRequest(sections, flags["drivers"], image, _Progress()))
@@ -88,8 +96,9 @@ def _page_writer(page: Path | None) -> Callable[[AuditReport], None]:
     If the page has content but lacks the markers of a table, raise :class:`ConfigError` now, before the audit.
     """
     from securebench.audit.installation.render import empty_tables, markdown, new_page, replaced
+    from securebench.strict_input.files import read_text
 
-    old = page.read_text(encoding="utf-8") if page and page.exists() else ""
+    old = read_text(page, "page", _MAX_PAGE, follow=True)[0] if page and page.exists() else ""
     if old:
         replaced(old, empty_tables(), str(page))
 
@@ -102,9 +111,10 @@ def _page_writer(page: Path | None) -> Callable[[AuditReport], None]:
 
 
 def _write(path: Path, text: str) -> None:
-    from securebench.fs.durable import write_whole
+    from securebench.fs.durable import storage_errors, write_whole
 
-    write_whole(path, text.encode("utf-8"))
+    with storage_errors(path, _AGAIN):
+        write_whole(path, text.encode("utf-8"))
 
 
 def _print(report: AuditReport, output: Path | None, *, as_json: bool) -> None:

@@ -39,7 +39,7 @@ class TreeWriter:
         self._here, self._parents = os.dup(self._root), b""
         self._owner = owner
         self._everybody = everybody
-        self._later: list[tuple[bytes, int]] = []
+        self._later: list[tuple[bytes, int, bool]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -93,15 +93,15 @@ class TreeWriter:
         parent, name = self._parent(path)
         os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
         if mode & stat.S_IRWXU != stat.S_IRWXU:
-            self._later.append((path, mode))
+            self._later.append((path, mode, keep_owner))
             mode |= stat.S_IRWXU
         self._finish_directory(parent, name, mode, keep_owner=keep_owner)
 
     def finish(self) -> None:
         """Set the modes of directories whose owners lack a right. Nothing may be written afterwards."""
-        for path, mode in reversed(self._later):
+        for path, mode, keep_owner in reversed(self._later):
             parent, name = self._parent(path)
-            self._finish_directory(parent, name, mode, keep_owner=False)
+            self._finish_directory(parent, name, mode, keep_owner=keep_owner)
         self._later.clear()
 
     def make_hard_link(self, path: bytes, original: bytes) -> None:

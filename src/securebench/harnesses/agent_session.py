@@ -184,7 +184,8 @@ class _Lines:
             self._is_left_out = not line_end
         self._waiting += taken
         end = self._waiting.rfind(b"\n") + 1
-        whole = bytes(self._waiting[:end])
+        first = self._waiting.find(b"\n") + 1  # of the lines in ``_waiting``, only the first may be long
+        whole = bytes(self._waiting[first if first - 1 > MAX_LINE_BYTES else 0 : end])
         del self._waiting[:end]
         if len(self._waiting) > MAX_LINE_BYTES or (self._waiting and not self._left):
             self._waiting.clear()

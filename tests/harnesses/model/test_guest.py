@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from securebench.harnesses.model.guest import client, main
+from securebench.harnesses.model.guest.apis import APIS
 from securebench.testing.provider import Cut, Fail, Garble, Say, ScriptedProvider, Shell, at_first
 
 if TYPE_CHECKING:
@@ -240,3 +241,29 @@ def test_a_failure_that_stays_ends_the_task(guest: Guest, status: int, requests:
     assert ended.value.code == 1
     assert len(provider.requests) == requests
     assert [event.get("status") for event in guest.events()][1:] == [status] * requests
+
+
+@pytest.mark.parametrize("statuses", [[400, 200], [400, 400]], ids=["accepted", "refused"])
+def test_the_other_name_of_the_limit_is_tried_once(
+    statuses: list[int], guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It costs no retry. A server that knows neither name is not asked forever."""
+    sent: list[dict[str, Any]] = []
+    reply = json.dumps({"choices": [{"message": {"content": "Answer: B"}, "finish_reason": "stop"}]})
+
+    def answer(_client: client.ModelClient, body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        status = statuses[len(sent)]
+        sent.append(body)
+        return status, {}, (reply if status == 200 else "use 'max_completion_tokens', not 'max_tokens'").encode()
+
+    monkeypatch.setattr(client.ModelClient, "_post", answer)
+    monkeypatch.setattr(client, "PAUSES", ())
+    api = APIS["chat_completions"]({"model": "m", "is_own": False, "max_tokens": 5, "turns": []})
+    model = client.ModelClient(api, "http://127.0.0.1:1/v1", "key")
+    if statuses[-1] == 200:
+        assert model.ask().text == "Answer: B"
+    else:
+        with pytest.raises(SystemExit):
+            model.ask()
+    assert ["max_tokens" in body for body in sent] == [True, False]
+    assert len(guest.events()) == 2

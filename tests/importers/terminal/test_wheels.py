@@ -11,7 +11,7 @@ import pytest
 
 from importers.wheels import installed_wheels, wheel
 from securebench.errors import ConfigError
-from securebench.importers.terminal.wheels import WheelSource, site_files
+from securebench.importers.terminal.wheels import WheelSource, _require_plain_dependencies, _unpacked, site_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,3 +99,24 @@ def test_a_link_in_a_wheel_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         site_files(WheelSource(directory), {"extra": "1.0"})
     assert caught.value.code == "import-archive-invalid"
+
+
+@pytest.mark.parametrize("member", ["extra.py", "extra-1.0.dist-info/METADATA"])
+def test_a_damaged_wheel_is_refused(tmp_path: Path, member: str) -> None:
+    """A compressed member that cannot be decompressed is an error of the wheel."""
+    path = wheel(tmp_path, "extra", {})
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(member, "x = 1\n" * 100)
+    with zipfile.ZipFile(path) as archive:
+        at = archive.getinfo(member).header_offset + 30 + len(member)
+    data = bytearray(path.read_bytes())
+    data[at] = 0xFF
+    path.write_bytes(data)
+    with pytest.raises(ConfigError) as caught:
+        _read(path)
+    assert caught.value.code == "import-archive-invalid"
+
+
+def _read(path: Path) -> None:
+    _require_plain_dependencies(path)
+    list(_unpacked(path))

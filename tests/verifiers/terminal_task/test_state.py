@@ -71,11 +71,20 @@ def test_states_are_compared_as_json(one: JsonValue, other: JsonValue, same: boo
         ([b'PASS\n{"a"', b": 1}\n", b"\n  \n"], {"a": 1}),
         ([b'{"a": 1}\n{"a": 2}\n'], {"a": 2}),
         ([b"x" * (3 * MAX_STATE_BYTES), b'\n{"a": 1}\n'], {"a": 1}),
+        ([b"x\n" * (2 * MAX_STATE_BYTES), b'"%s"\n' % (b"a" * (MAX_STATE_BYTES - 2))], "a" * (MAX_STATE_BYTES - 2)),
     ],
 )
 def test_the_state_is_the_last_line_that_says_something(chunks: list[bytes], state: JsonValue) -> None:
     """Whatever was printed before, and however long it was, the last line with something in it is the state."""
     assert _printed(*chunks).state() == state
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\n" * 9000])
+@pytest.mark.parametrize("state", [b"{}", b" " * (MAX_STATE_BYTES - 2) + b"{}"], ids=["at once", "padded"])
+def test_the_end_of_a_long_line_is_not_the_state(state: bytes, end: bytes) -> None:
+    """A line that is too long is refused, also if only its end was kept and could be read as JSON."""
+    with pytest.raises(ValueError, match=r"too long|Expecting value"):
+        _printed(b"x" * (2 * MAX_STATE_BYTES), b"x" * 100, state + end).state()
 
 
 def test_stderr_is_no_state() -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from securebench.egress.model import EgressReport
 
 MAX_ANSWER: Final = 8 * 1024 * 1024
-"""Maximum bytes of an answer that are read."""
+"""Maximum bytes of an answer. A longer answer counts as incomplete."""
 
 _POLL_SECONDS: Final = 0.5
 _DEATH_SECONDS: Final = 2.0
@@ -71,7 +71,9 @@ class RelayClient:
             while not select.select([connection.sock], [], [], _POLL_SECONDS)[0]:
                 self._poll()
             response = connection.getresponse()
-            data = response.read(MAX_ANSWER)
+            data = response.read(MAX_ANSWER + 1)
+            if len(data) > MAX_ANSWER or response.length:  # a body that is shorter than announced raises no error
+                return RelayAnswer(0, {}, b"")
             return RelayAnswer(response.status, {name.lower(): text for name, text in response.getheaders()}, data)
         except (OSError, http.client.HTTPException):
             # If the gateway has exited, its connections end before the run notices it.

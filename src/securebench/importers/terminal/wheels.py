@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from dataclasses import dataclass
 from email.parser import BytesParser
 from pathlib import Path
@@ -36,6 +37,10 @@ RUNNER: Final = (
 
 _DOWNLOAD_SECONDS: Final = 300
 """The time limit of one pip command in seconds, so that gigabytes of packages do not delay the other imports."""
+
+
+_UNREADABLE: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError)
+"""What :mod:`zipfile` raises for a damaged, encrypted or unsupported archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,7 @@ def _require_plain_dependencies(wheel: Path) -> None:
                     for needed in metadata.get_all("Requires-Dist", []):
                         if "@" in str(needed).partition(";")[0]:
                             raise _broken(wheel, f"it needs a package from a URL: {str(needed)[:100]!r}")
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+    except _UNREADABLE as error:
         raise _broken(wheel, str(error)) from None
 
 
@@ -134,7 +139,7 @@ def _unpacked(wheel: Path) -> Iterator[tuple[str, TaskFile]]:
                 if relative_path_fault(path) or stat.S_ISLNK(member.external_attr >> 16):
                     raise _broken(wheel, f"{path[:100]!r} is a link or has an unsafe name")
                 yield path, TaskFile(_content(archive, member), executable=False)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+    except _UNREADABLE as error:
         raise _broken(wheel, str(error)) from None
 
 

@@ -12,6 +12,7 @@ import errno
 import hashlib
 import json
 import os
+import platform
 import resource
 import shutil
 import signal
@@ -431,7 +432,7 @@ _AT_FDCWD = -100
 _AT_NO_AUTOMOUNT = 0x800
 _STATX_BASIC_STATS = 0x7FF
 _KEYCTL_GET_KEYRING_ID = 0
-_SYS_KEYCTL = 250
+_SYS_KEYCTL = 250 if platform.machine() == "x86_64" else 219
 
 _ATTEMPTS = {
     "chroot": lambda: os.chroot("/tmp"),  # noqa: S108 - a path of the sandbox

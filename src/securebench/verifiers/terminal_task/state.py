@@ -22,25 +22,31 @@ if TYPE_CHECKING:
 MAX_STATE_BYTES: Final = MIB
 """The longest line that is accepted as a state, in bytes."""
 
+_WHITE_SPACE: Final = 4096
+"""Bytes of white space around this line that are kept, too."""
+
 
 class LastLine:
     """Receives chunks of output and keeps the end of stdout, where the last line that is not empty is the state."""
 
     def __init__(self) -> None:
         self._end = bytearray()
+        self._is_cut = False
+        """Whether the beginning of the output was dropped."""
 
     def __call__(self, chunk: Chunk) -> None:
         """Add a chunk."""
         stream, data = chunk
         if stream is Stream.STDOUT:
             self._end += data
-            if len(self._end) > 2 * MAX_STATE_BYTES:
-                del self._end[: -MAX_STATE_BYTES - 1]
+            if len(self._end) > 2 * MAX_STATE_BYTES + _WHITE_SPACE:
+                del self._end[: -MAX_STATE_BYTES - _WHITE_SPACE]
+                self._is_cut = True
 
     def state(self) -> JsonValue:
         """Return the JSON value of the last line. Raises ``ValueError`` if it is not valid."""
-        line = self._end.rstrip().rpartition(b"\n")[2]
-        if len(line) > MAX_STATE_BYTES:
+        _, line_end, line = self._end.rstrip().rpartition(b"\n")
+        if len(line) > MAX_STATE_BYTES or (self._is_cut and not line_end):  # it may begin before what was kept
             raise ValueError("the last line is too long")
         return decode_json(line.decode("utf-8"))[0]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.tasks import VerifierView
     from securebench.verifiers.base import VerifyContext
     from securebench.verifiers.terminal_task.layout import CheckLayout
-from securebench.verifiers.terminal_task.request import CheckRequest
+    from securebench.verifiers.terminal_task.request import CheckRequest
 
 _ROOT: Final = (0, 0)
 

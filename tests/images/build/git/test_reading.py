@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import struct
+import tracemalloc
 import zlib
 from typing import TYPE_CHECKING
 
@@ -12,6 +15,7 @@ from git_repositories import commit, git, repository
 from securebench.errors import ImageError
 from securebench.images.build.git import model
 from securebench.images.build.git.model import EXECUTABLE, FILE, LINK, SourceFile
+from securebench.images.build.git.objects import GitObjects
 from securebench.images.build.git.reading import read_commit
 
 if TYPE_CHECKING:
@@ -132,7 +136,13 @@ def _cut_pack(clone: Path, _wanted: str) -> None:
     pack.write_bytes(pack.read_bytes()[:40])
 
 
-@pytest.mark.parametrize("harm", [_missing, _rubbish, _other_object, _cut_pack])
+def _stray_file(clone: Path, wanted: str) -> None:
+    _missing(clone, wanted)
+    (clone / ".git" / "objects" / wanted[:2]).rmdir()
+    (clone / ".git" / "objects" / wanted[:2]).touch()
+
+
+@pytest.mark.parametrize("harm", [_missing, _rubbish, _other_object, _cut_pack, _stray_file])
 def test_what_is_damaged_or_missing_is_an_error(clone: Path, harm: Callable[[Path, str], None]) -> None:
     """Each object must have the name that its content gives it; a hint says what clone is needed."""
     wanted = commit(clone)
@@ -164,6 +174,62 @@ def test_an_object_that_grows_out_of_all_bounds_is_refused(tmp_path: Path, monke
         read_commit(top, wanted)
 
 
+@pytest.mark.parametrize("delta", [b"\x04\x04\x91", b"\x04\x04\x05ab", b"\x04\x04", b""])
+def test_a_delta_that_ends_too_early_is_refused(tmp_path: Path, delta: bytes) -> None:
+    """H13: whatever is missing of it, it is an error of the repository."""
+    top = repository(tmp_path / "evil")
+    base, size = hashlib.sha1(b"blob 4\0abcd").digest(), len(delta)
+    packed = bytes([0x34]) + zlib.compress(b"abcd")
+    offset = 12 + len(packed)
+    packed += bytes([0x70 | size]) + base + zlib.compress(delta)
+    _write_pack(top / ".git" / "objects", packed, {base: 12, bytes(20): offset})
+    with pytest.raises(ImageError, match="cannot be read"), GitObjects(top / ".git" / "objects", "evil") as objects:
+        objects.read("0" * 40, b"blob")
+
+
+def test_a_delta_of_itself_does_not_fill_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H14: a chain of deltas without an end is followed only as far as its sizes fit."""
+    monkeypatch.setattr("securebench.images.build.git.objects.MAX_OBJECT", 1_000_000)
+    top, name, delta = repository(tmp_path / "evil"), bytes(20), bytes(500_000)
+    head = [
+        0x70 | len(delta) & 15 | 0x80,
+        len(delta) >> 4 & 127 | 0x80,
+        len(delta) >> 11 & 127 | 0x80,
+        len(delta) >> 18,
+    ]
+    _write_pack(top / ".git" / "objects", bytes(head) + name + zlib.compress(delta), {name: 12})
+    tracemalloc.start()
+    try:
+        with pytest.raises(ImageError, match="too large"), GitObjects(top / ".git" / "objects", "evil") as objects:
+            objects.read("0" * 40, b"blob")
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_trees_that_double_at_each_depth_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H14: a tree that contains one tree twice, and so on, has no end although it has no file."""
+    monkeypatch.setattr("securebench.images.build.git.reading.MAX_FILES", 1000)
+    objects = repository(tmp_path / "evil") / ".git" / "objects"
+    tree = _write(objects, b"tree", b"")
+    for _ in range(100):
+        name = bytes.fromhex(tree)
+        tree = _write(objects, b"tree", b"40000 a\0" + name + b"40000 b\0" + name)
+    wanted = _write(objects, b"commit", b"tree %s\n\nx\n" % tree.encode())
+    with pytest.raises(ImageError, match="more than 1000 directories"):
+        read_commit(tmp_path / "evil", wanted)
+
+
+def test_more_submodules_than_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H14: submodules are not free, either."""
+    monkeypatch.setattr("securebench.images.build.git.reading.MAX_FILES", 10)
+    objects = repository(tmp_path / "evil") / ".git" / "objects"
+    tree = _write(objects, b"tree", b"".join(b"160000 %d\0" % number + bytes(20) for number in range(11)))
+    wanted = _write(objects, b"commit", b"tree %s\n\nx\n" % tree.encode())
+    with pytest.raises(ImageError, match="more than 10 submodules"):
+        read_commit(tmp_path / "evil", wanted)
+
+
 def test_more_bytes_than_fit_are_refused(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One small file, given a thousand names, counts a thousand times."""
     monkeypatch.setattr("securebench.images.build.git.reading.MAX_BYTES", 100_000)
@@ -189,9 +255,19 @@ def test_links_in_the_objects_are_not_followed(clone: Path, tmp_path: Path) -> N
         read_commit(clone, wanted)
 
 
-def _write(objects: Path, kind: bytes, data: bytes) -> str:
-    import hashlib
+def _write_pack(objects: Path, packed: bytes, offsets: dict[bytes, int]) -> None:
+    """Write a pack, and its index with these ids."""
+    directory = objects / "pack"
+    directory.mkdir(exist_ok=True)
+    names = sorted(offsets)
+    counts = [sum(name[0] <= first for name in names) for first in range(256)]
+    index = b"\xfftOc" + struct.pack(">I256I", 2, *counts) + b"".join(names) + bytes(4 * len(names))
+    index += struct.pack(f">{len(names)}I", *(offsets[name] for name in names)) + bytes(40)
+    (directory / f"pack-{'0' * 40}.idx").write_bytes(index)
+    (directory / f"pack-{'0' * 40}.pack").write_bytes(struct.pack(">4sII", b"PACK", 2, len(names)) + packed)
 
+
+def _write(objects: Path, kind: bytes, data: bytes) -> str:
     whole = b"%s %d\0" % (kind, len(data)) + data
     name = hashlib.sha1(whole).hexdigest()
     (objects / name[:2]).mkdir(exist_ok=True)

@@ -56,13 +56,16 @@ class ModelClient:
     def ask(self, *, with_shell: bool = False) -> ModelReply:
         """Return the model's next answer. Exits with status 1 if the provider gives none, even after retries."""
         self.turns += 1
-        for pause in (*PAUSES, None):
+        pauses, may_adapt = iter(PAUSES), True
+        while True:
             status, headers, data = self._post(self.api.body(with_shell=with_shell))
             if status == _OK and (reply := self._read(data)):
                 return reply
             emit("error", status=status, text=_message(status, data))
-            if status in _ADAPTABLE and self.api.adapt(data):
+            if may_adapt and status in _ADAPTABLE and self.api.adapt(data):
+                may_adapt = False
                 continue
+            pause = next(pauses, None)
             if pause is None or not _may_try_again(status, headers):
                 break
             time.sleep(max(pause, min(_seconds(headers.get("Retry-After")), _LONGEST_PAUSE)))

@@ -55,7 +55,8 @@ class GitObjects:
         """Return the content of the object, which must be of this kind: ``commit``, ``tree`` or ``blob``."""
         try:
             found, data = self._loose(name) or self._packed(name)
-        except (zlib.error, struct.error, IndexError, ValueError, OSError) as error:
+        except (zlib.error, struct.error, IndexError, ValueError, OSError, RuntimeError) as error:
+            # A delta that ends too early raises RuntimeError: StopIteration in a generator becomes one.
             raise unusable(self._what, f"its object {name} cannot be read: {error}") from None
         whole = hashlib.sha1(b"%s %d\0" % (found, len(data)), usedforsecurity=False)
         whole.update(data)
@@ -137,9 +138,11 @@ class GitObjects:
     def _resolve(self, pack: _Pack, offset: int) -> tuple[bytes, bytes]:
         """Return the kind and content of an object, which may be stored as a chain of deltas."""
         deltas: list[bytes] = []
+        room = 2 * MAX_OBJECT  # for the object and its deltas: the base of a delta may be the delta itself
         while True:
             number, size, at = pack.header(offset)
-            if size > MAX_OBJECT or len(deltas) > _MAX_CHAIN:
+            room -= size
+            if size > MAX_OBJECT or room < 0 or len(deltas) > _MAX_CHAIN:
                 raise ValueError("it is too large, or its chain of deltas is too long")
             if number in _KINDS:
                 kind, data = _KINDS[number], pack.inflate(at, size)
