@@ -263,8 +263,8 @@ def load(kind: ExtensionKind, name: str) -> Any:
     """Return the extension of this name.
 
     Raises :class:`ConfigError`: ``plugin-unknown``; ``plugin-conflict`` if two packages provide the name, or if a
-    package gives a reserved name to an agent; ``plugin-broken`` if it cannot be imported. A package cannot replace a
-    built-in extension.
+    package gives a reserved name to an agent; ``plugin-broken`` if the extension cannot be imported. A package
+    cannot replace a built-in extension.
     """
     if name in _BUILT_IN[kind]:
         module, _, attribute = _BUILT_IN[kind][name].partition(":")

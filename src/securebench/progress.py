@@ -73,8 +73,8 @@ class RunStart(Event):
     """A run begins: ``trials`` trials of each of ``tasks`` tasks, of which ``to_do`` trials have to be executed.
 
     ``pack_tasks`` is the number of tasks in the whole pack. ``agent`` is the agent's label. ``budget_usd`` is the
-    budget of the run, if it has one. ``cost_usd`` is what the run has cost so far, if that is known: earlier attempts,
-    and checks before the first task.
+    budget of the run, if it has one. ``cost_usd`` is what earlier attempts and the checks before the
+    first task have cost, if that is known.
     """
 
     kind = EventKind.RUN_START
@@ -283,7 +283,10 @@ class Reporter:
                     _log.warning("a progress sink failed and was dropped", exc_info=True)
 
     def _redacted(self, event: Event) -> dict[str, Any]:
-        """Return the redacted fields of the event. Each is redacted alone, because its name may be redacted, too."""
+        """Return the redacted fields of the event.
+
+        Redaction may change the name of a field, too. So each field is redacted alone, and keeps its name here.
+        """
         if self._scrub is None:
             return {}
         return {name: next(iter(self._scrub({name: value}).values())) for name, value in event.data.items()}

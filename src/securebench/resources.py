@@ -131,7 +131,7 @@ class ResourceBundle:
         return self._by_name[name]
 
     def visible_to(self, component: Component) -> ResourceBundle:
-        """Return a bundle of the resources that ``component`` may see. It has no reference to the others."""
+        """Return a bundle of the resources that ``component`` may see. It has no reference to other resources."""
         lanes = VISIBLE_TO[component]
         return ResourceBundle(tuple(r for r in self.resources if r.visibility in lanes))
 

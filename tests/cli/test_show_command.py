@@ -205,7 +205,7 @@ class TestDetail:
             "  7 more steps not kept",
             "    Answer: 42",
             "  sealed: 11 B, digest verified",
-            "  rests on: test_by_test. Tests were judged one by one. Tests that must fail have to fail for a pass.",
+            "  rests on: test_by_test. Tests were judged one by one. For a pass, added control tests had to fail.",
             "  evidence.controls: 8",
             "  evidence.outcomes.passed: 14",
             "  evidence.styles: plain, raises",

@@ -221,7 +221,7 @@ def test_the_attempts_after_an_early_end_are_made_in_another_sandbox() -> None:
 
 
 def test_the_host_is_looked_at_even_if_nothing_is_tried() -> None:
-    """A run reports on the host itself: its file, kernel settings, process, leftovers and the harness's memory."""
+    """A run reports on the host itself: its file, kernel settings, process, leftovers and SecureBench's memory."""
     driver = ScriptedDriver()
     found = break_out(driver, driver.resolve_image(DEFAULT_IMAGE), names=[])
     assert [(finding.name, finding.outcome) for finding in found] == [

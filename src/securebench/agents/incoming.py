@@ -78,7 +78,7 @@ def require_integrity(arrived: Arrived, wanted: str, what: str, hint: str = "") 
 def add_program(
     incoming: Incoming, arrived: Arrived, source: str, name: str = "", *, key: ProgramKey | None = None
 ) -> tuple[str, ProgramKey]:
-    """Add an image that is made from an archive and has no reference. Return its id and the program's key.
+    """Add an image made from an archive, still without a reference. Return its id and the program's key.
 
     An npm package identifies its program. If ``name`` is given, it must be the name of this program. Other archives
     need a ``key``.

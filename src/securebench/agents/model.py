@@ -98,7 +98,7 @@ class Removal(NamedTuple):
 class Installed:
     """An installed program. ``size_bytes`` is the size of its files, ``installed_at`` in seconds since 1970.
 
-    ``source`` is ``registry``, ``file`` or ``declaration``. ``pinned``: it is the default version. A program
+    ``source`` is ``registry``, ``file`` or ``declaration``. ``pinned`` is true for the default version. A program
     that is not ``intact`` is unpacked or installed again when it is needed.
     """
 

@@ -91,7 +91,7 @@ class RowReader:
         while piece := file.read(_PIECE):
             count += piece.count(b"\n")
         file.seek(0)
-        # Blank lines are not rows; they are only excluded if the plain count of lines exceeds the limit.
+        # Blank lines are not rows; they are excluded only if the plain count of lines exceeds the limit.
         if count > MAX_ROWS and sum(not line.isspace() for line in file) > MAX_ROWS:
             raise _too_large(f"the tasks file contains more than {MAX_ROWS} rows", self.path)
         file.seek(0)

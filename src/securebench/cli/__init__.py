@@ -34,7 +34,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "keys": "Make and show the keys that sign runs.",
     "validate": "Check a benchmark pack and report errors with locations.",
     "digest": "Print the public digests of a pack and its rows.",
-    "doctor": "Check what this machine supports and how to fix the rest.",
+    "doctor": "Check what this machine supports, and how to fix problems.",
     "audit": "Run known attacks against this installation.",
     "images": "Build and list sandbox images.",
     "agents": "Install and list agent programs.",
@@ -108,7 +108,7 @@ def main() -> None:
 def process() -> None:
     """Run the command line as the main program.
 
-    After the command, an interrupt ends the process at once. While Python unloads its modules, it is ignored.
+    After the command, an interrupt ends the process at once. While Python unloads its modules, an interrupt is ignored.
     """
     codes = [EXIT_DEFECT]
     atexit.register(_end_beside_threads, codes)  # registered first, so it runs after all other exit functions

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LITTLE: Final = 2_000_000_000
 _NOTHING: Final = 300_000_000
-"""With fewer free bytes, a check of disk space fails: about the size of one base image, packed and unpacked."""
+"""With fewer free bytes, a check of disk space fails. One base image, packed and unpacked, has about this size."""
 
 _SKEW: Final = 2.0
 _JUMP: Final = 0.5

@@ -142,7 +142,7 @@ def _seconds(found: object) -> float | None:
 
 def _object(found: object) -> dict[str, Any]:
     if not isinstance(found, dict):
-        raise FrameError("the report is not a JSON object")
+        raise FrameError("the report or a part of it is not a JSON object")
     return found
 
 

@@ -104,7 +104,7 @@ class TaskContext:
     note_problem: Callable[[str], None] = _ignore
     """Reports a problem that concerns the whole run. Called from any thread."""
     verifier_output: Path | None = None
-    """The directory for the output of verifiers' commands; ``None`` if it is not kept."""
+    """The directory for the output of verifiers; ``None`` if it is not kept."""
     show_verifier_output: Callable[[TrialId, str], None] | None = None
     """Called with a trial and its verifier's output, from any thread; ``None`` if the output is not shown."""
     probe: ImageProbe = field(default_factory=ImageProbe)

@@ -232,7 +232,10 @@ class _TaskExecution:
 
     @contextmanager
     def _verify_context(self, printed: VerifierOutput | None, *, make_scratch: bool = True) -> Iterator[VerifyContext]:
-        """Yield a verifier's context. Its scratch directory is fresh and is removed afterwards."""
+        """Yield a verifier's context. Its scratch directory is fresh and is removed afterwards.
+
+        Without ``make_scratch``, the verifier creates the directory if it needs it.
+        """
         context = self.context
         scratch = context.scratch / self.directory
         if make_scratch:

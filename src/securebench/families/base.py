@@ -1,6 +1,6 @@
 """The family declaration, from which everything about its rows is derived.
 
-A family has a model of its input and a model of its eval fields. Each eval field is annotated with its lane, and with
+A family has Pydantic models of its input and its eval fields. Each eval field is annotated with its lane, and with
 :data:`TAKES_FILES` if its value may be a file of the pack::
 
     class Eval(WireModel):
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _TakesFiles:
-    """Marks an eval field whose value may be a file reference or a list of them."""
+    """Marks an eval field whose value may be a file reference or a list of file references."""
 
     mounted: bool = False
 
@@ -120,7 +120,7 @@ class Family:
 
 
 def _lane(name: str, marks: Iterable[Any]) -> Visibility:
-    """Return the lane in a field's annotation. Raises ``TypeError`` if it is missing, which is a programming error."""
+    """Return the lane in a field's annotation. Raises ``TypeError``, a programming error, unless it has one lane."""
     lanes = [mark for mark in marks if isinstance(mark, Visibility)]
     if len(lanes) != 1:
         raise TypeError(f"the eval field {name!r} must be annotated with one lane")

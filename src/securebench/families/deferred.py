@@ -1,7 +1,7 @@
 """The deferred families: their rows load and compile, but no verifier can judge them yet.
 
-Their models document the fields and the lanes of eval fields. The models are not enforced: any other input field is
-public, and any other eval field is hidden.
+Their Pydantic models document the fields and the lanes of eval fields. The models are not enforced: any other input
+field is public, and any other eval field is hidden.
 """
 
 from __future__ import annotations

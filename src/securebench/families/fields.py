@@ -121,7 +121,7 @@ DangerousCommands: TypeAlias = Annotated[
 
 
 class FileReferenceModel(WireModel):
-    """A file or directory of the pack: ``path`` under an asset root, ``mount`` where it appears."""
+    """A file or directory of the pack: ``path`` is its place under an asset root, ``mount`` where it appears."""
 
     path: str
     mount: str = OPTIONAL

@@ -1,8 +1,8 @@
 """All families by name, the validation of their rows, and the division of their eval fields into content and structure.
 
-Content is the expected result: tests, answers, checkers. It is secret, and so is every field that its family does not
-declare. Structure defines where and how a task is judged: paths, directories, limits, policies, and every field with a
-fixed set of values. Structure is never redacted from a record.
+Content is the expected result: tests, answers, checkers. It is secret, and so is every eval field that the family does
+not declare. Structure defines where and how a task is judged: paths, directories, limits, policies, and every field
+with a fixed set of values. Structure is never redacted from a record.
 """
 
 from __future__ import annotations
@@ -103,8 +103,9 @@ def validate_benchmark_row_family(row: FamilyRow) -> None:
 def secret_strings(task: SecureBenchTask) -> Iterator[tuple[str, str]]:
     """Yield (resource name, text) for each secret string, and for the JSON of each secret list or object.
 
-    Structure, such as a path, is not secret. The JSON of an object with a model is not yielded. The JSON of a list that
-    is a command is always yielded, and that of any other list or object only if it has more than one element.
+    Structure, such as a path, is not secret. Objects whose fields the family declares are not yielded as JSON. The JSON
+    of a list that is a command is always yielded, and that of any other list or object only if it has more than one
+    element.
     """
     for resource in task.resources.secrets():
         yield from ((resource.name, text) for text, is_content in _divided(task.task_type, resource) if is_content)
@@ -174,7 +175,7 @@ def _divided_field(value: JsonValue, field: FieldInfo | None) -> Iterator[tuple[
 
 
 def _models(annotation: Any) -> Iterator[type[WireModel]]:
-    """Yield the models that the values of an ``annotation`` may have."""
+    """Yield the Pydantic models in a type ``annotation``."""
     if isinstance(annotation, type) and issubclass(annotation, WireModel):
         yield annotation
     for inner in get_args(annotation):

@@ -1,7 +1,7 @@
 """Removing untrusted directory trees, and creating the directories in which they may be removed.
 
 A removal works with descriptors, follows no link and enters no mount. However large the tree is, the number of open
-files is fixed, and only the names on the path to the current directory are in memory. :func:`remove_tree` only removes
+files is fixed, and only the names on the path to the current directory are in memory. :func:`remove_tree` removes only
 directories directly inside one that :func:`make_private_directory` created and marked. So a resumed run never deletes a
 directory that SecureBench did not create, even if a workspace was replaced meanwhile.
 """
@@ -46,7 +46,7 @@ def make_private_directory(path: Path) -> None:
         if path.is_symlink() or not path.is_dir():
             raise _foreign(path, "is not a directory")
         # The marker is written first, so a directory with content but no marker is foreign. The check before
-        # the listing avoids a long listing. The check after it is for a thread that has just created both.
+        # the listing avoids a long listing. The check after it is for a thread that has just added marker and content.
         if not _is_marked(path) and any(path.iterdir()) and not _is_marked(path):
             raise _foreign(path, f"contains files but no {MARKER}")
         path.chmod(0o700)

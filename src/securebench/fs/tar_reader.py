@@ -1,4 +1,4 @@
-"""A strict reader for untrusted tar archives: names are bytes, sizes are bounded, and nothing is written to disk.
+"""A strict reader for untrusted tar archives: names are bytes, headers are bounded, and nothing is written to disk.
 
 It reads the formats of image tools: ustar and the format before it, PAX, and GNU's long names and large numbers. Paths
 are not interpreted here. Sparse files and other extensions are errors.

@@ -99,8 +99,8 @@ def replace_content(directory: Path, pieces: Iterable[bytes], limits: TreeLimits
 
     The owner of ``directory`` owns all files, directories and links. The content is hostile: links stay links, set-id
     bits are dropped, and a FIFO or device becomes a FIFO, so that the next reader refuses it like the original. If the
-    tree exceeds ``limits``, the rest is replaced with a sparse file larger than the limit, so that the next reader
-    refuses the tree, too.
+    tree exceeds ``limits``, the rest of it is replaced with a sparse file larger than ``limits.total_bytes``, so that
+    the next reader refuses the tree, too.
 
     Raises :class:`ImageError` (``image-malformed``) for an archive that no driver would create, :class:`StorageError`
     (``workspace-stuck``) if the old content cannot be removed, and ``OSError``.

@@ -129,7 +129,7 @@ class HarnessProducer(Extension, ABC):
     def use_prices(self, table: PriceTable | None) -> Problem | None:
         """Use the prices of ``table``, by default SecureBench's own. Called once, before everything else.
 
-        Returns the problem (``price-missing``) because of which the costs of its agents cannot be counted; ``None`` if
+        Returns the problem (``price-missing``) because of which the costs of the agents cannot be counted; ``None`` if
         they can. Raises it as :class:`ConfigError` if the settings have a budget in money.
         """
         del table

@@ -4,7 +4,7 @@
 
     plan the files ─ make a fresh workspace ─ write the files ─ run the agent ─ remove the sandbox ─ seal ─ check assets
 
-A harness only defines how its agent is invoked (:class:`Invocation`). The agent's sandbox is ephemeral: when its
+A harness defines how its agent is invoked (:class:`Invocation`). The agent's sandbox is ephemeral: when its
 command exits, all other processes in it are killed, and only then is the workspace read. Changes to a repository are
 sealed just before the sandbox is removed. Agent failures become typed failures; the candidate is still sealed, if
 possible, as evidence.
@@ -95,7 +95,8 @@ def time_limit(seconds: float, view: AgentView) -> float:
 class Harness(HarnessProducer):
     """A harness that runs one command in a sandbox with the workspace in it.
 
-    A subclass defines how its agent is invoked (:meth:`invocation`); the rest is the same for all.
+    A subclass defines how its agent is invoked (:meth:`invocation`), and may define its session (:meth:`open_session`).
+    Everything else is the same for all.
     """
 
     @abstractmethod
@@ -369,7 +370,10 @@ class _Work:
             return seal_file(store, kind, files, path)
 
     def tampering(self) -> CandidateError | None:
-        """Return a failure if the agent replaced a read-only asset, which it can do by renaming a parent directory."""
+        """Return a failure if the agent replaced a read-only asset, which it can do by renaming a parent directory.
+
+        Assets are checked only if the workspace is the candidate.
+        """
         if self._view.candidate_kind is not CandidateKind.WORKSPACE:
             return None
         with _reading(self._context.workspace):

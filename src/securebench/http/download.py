@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from securebench.http.connection import Response
 
 _MAX_DIGITS: Final = 20
-"""Longer values of ``Content-Length`` are ignored: ``int()`` raises an error for thousands of digits."""
+"""A ``Content-Length`` with this many digits or more is ignored: ``int()`` raises an error for thousands of digits."""
 
 
 class Download:

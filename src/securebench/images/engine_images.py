@@ -40,7 +40,10 @@ def inspect(engine: Engine, reference: str) -> dict[str, Any] | None:
 
 
 def import_from_engine(engine: Engine, store: ImageStore, reference: str, report: Callable[[str], None]) -> None:
-    """Copy the engine's image ``reference`` into the store. Raises the errors of the engine and of the store."""
+    """Copy the engine's image ``reference`` into the store.
+
+    Raises :class:`ImageError` (``image-unavailable``) if the engine lacks it, and the errors of engine and store.
+    """
     found = inspect(engine, reference)
     if found is None:
         raise ImageError(f"the engine has no image {reference}", hint="'docker images' lists its images")

@@ -26,8 +26,8 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 class Lock:
     """The rows of a pack in order: id to sha256 (hex) of the authors' record.
 
-    A digest is empty if the lock's author knew only the row's name. Such a row is rejected, unless ``trust_new`` is
-    set: then any record with that name is accepted.
+    A digest is empty if the lock's author knew only the row's id. Such a row is rejected, unless ``trust_new`` is
+    set: then any record with that id is accepted.
     """
 
     benchmark: str

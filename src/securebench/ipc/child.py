@@ -39,7 +39,7 @@ _TAIL_BYTES: Final = 4096
 
 
 class ChildError(Exception):
-    """A child could not start or has exited. Its message is the reason."""
+    """A child could not start, did not become ready, or has exited. The message is the reason."""
 
 
 class SupervisedChild:

@@ -124,7 +124,7 @@ def has_epoch(line: bytes) -> bool:
 
 
 def _stripped(name: bytes) -> bytes:
-    """Return ``name`` without its first component, usually ``a`` or ``b``. As in git, it may have any name."""
+    """Return ``name`` without its first component: usually ``a`` or ``b``, but as in git, any is allowed."""
     first, slash, rest = name.partition(b"/")
     if not first or not slash:
         raise PatchInvalidError(f"the name {shown(name)} lacks git's prefix 'a/' or 'b/'")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _REFUSED: Final = (
     (
         re.compile(rb"Binary files .* differ\r?"),
-        "a binary file differs without its data; use 'git diff --binary'",
+        "the data of a binary file is missing; use 'git diff --binary'",
     ),
     (re.compile(rb"diff --(?:cc|combined) .*"), "it is a diff of a merge"),
     (re.compile(rb"GIT binary patch\r?"), "binary data without a file header"),

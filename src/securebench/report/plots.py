@@ -83,7 +83,10 @@ def _outcome_colour(values: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def pass_rates(groups: Sequence[tuple[str, Estimate | None]]) -> Markup | None:
-    """Return a plot of the first :data:`MAX_BARS` pass rates with their 95 % intervals; ``None`` if there are none."""
+    """Return a plot of the pass rates of the first :data:`MAX_BARS` groups; ``None`` if there are no pass rates.
+
+    The plot also shows the 95 % intervals.
+    """
     values = [
         {
             "group": _label(name),

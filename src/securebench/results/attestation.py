@@ -166,7 +166,7 @@ class Attestation(ABC):
             if name not in found:
                 raise ValueError(f"{shown(name)} was signed, but is missing")
             if name not in signed:
-                raise ValueError(f"{shown(name)} was not signed with the rest: it was added later")
+                raise ValueError(f"{shown(name)} was not signed with the other files: it was added later")
             if signed[name] != found[name]:
                 other = f"it was changed, or belongs to another {self.kind}"
                 raise ValueError(f"{name} is not the file that was signed: {other}")

@@ -77,7 +77,7 @@ class _File(NamedTuple):
 
 
 def write_bundle(directory: Path, output: IO[bytes]) -> Bundled:
-    """Write the run or the suite in ``directory`` as a tar archive. No run may be writing to it meanwhile.
+    """Write the run or the suite in ``directory`` as a tar archive. No run may write to this directory meanwhile.
 
     Raises :class:`ConfigError`: ``run-active`` for a run in progress or a file that changes meanwhile,
     ``candidate-not-stored``, ``file-not-regular`` for links and special files, and the errors of :func:`read_suite`,

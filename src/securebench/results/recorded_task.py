@@ -82,7 +82,7 @@ class RecordedTask:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     raw: Mapping[str, Any] = field(default_factory=dict)
     entry: RecordEntry
-    """The summary of the record that a run keeps in memory."""
+    """What a run keeps in memory of this record."""
 
     @property
     def passed(self) -> bool | None:

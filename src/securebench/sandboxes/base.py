@@ -60,7 +60,7 @@ class Mount:
     target: str
     read_only: bool = True
     bounded: bool = False
-    """Whether the source is in a directory of :meth:`SandboxDriver.bounded`. Only the driver can check that source."""
+    """Whether the source is in a directory of :meth:`SandboxDriver.bounded`, where only the driver can check it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """A sandbox that applies a policy to commands, by the names of their executables.
 
 The sandbox records each command and rejects forbidden ones. It does not confine commands, because a name says little
-about a program, which may be a copy, a link or an interpreter. The driver confines all programs, with capabilities, a
-system call filter and no new privileges.
+about a program, which may be a copy, a link or an interpreter. The driver confines all programs: it drops capabilities,
+filters system calls and blocks new privileges.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ _WITH_CAPABILITY: Final = {
 NAMES_OF_GVISOR: Final = ("pselect",)
 """gVisor's own names for calls, here for ``pselect6``. Other runtimes do not know them and ignore them.
 
-Without this name, gVisor would refuse ``select`` in every program."""
+Without this name, gVisor would refuse the call, and so ``select`` would fail in every program."""
 
 _BITS_OF_PID: Final = 22
 """No kernel assigns a pid above 2 ** 22 (PID_MAX_LIMIT)."""

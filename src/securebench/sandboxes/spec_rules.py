@@ -31,7 +31,7 @@ Raising the value needs no privilege. A process in a sandbox can lower its value
 """
 
 IDLE_COMMAND: Final = ("/bin/cat",)
-"""The main process of a persistent sandbox. It exits when its stdin is closed, as when the host process is killed."""
+"""The main process of a persistent sandbox. It exits when its stdin is closed, as happens if SecureBench is killed."""
 
 SHM_SIZE = 64 * MIB
 """The size of ``/dev/shm`` in bytes, which counts as memory."""

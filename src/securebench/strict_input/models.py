@@ -183,7 +183,10 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _without_branches(faults: list[Fault]) -> list[Fault]:
-    """Merge the faults that a union's branches report for one value. Drop them if a branch reports a deeper fault."""
+    """Merge the faults that a union's branches report for one value.
+
+    A ``field-type`` fault is dropped if there is another fault at or below its path.
+    """
     joined: dict[tuple[Path, str], Fault] = {}
     for fault in faults:
         known = joined.get((fault.path, fault.code))

@@ -33,7 +33,7 @@ _RELAY_ONLY: Final = ("api_version", "auth", "budget", "prices", "provider_timeo
 
 
 def credentials_faults(config: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yield the settings of a valid ``harness.config`` that conflict with ``credentials: passthrough``.
+    """Yield a fault for each setting of a valid ``harness.config`` that conflicts with ``credentials: passthrough``.
 
     Without a relay, the agent connects through the proxy, so the endpoint must be HTTPS on port 443 of a DNS name.
     """

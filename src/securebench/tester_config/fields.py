@@ -120,7 +120,7 @@ def domain_fault(name: str) -> str:
     """Return why ``name`` cannot be an allowed domain; empty if it can be one. ``name`` must be in lower case."""
     labels = name.split(".")
     if any(mark in name for mark in ("://", "/", ":", "*", "@")):
-        return "is not a host name without scheme, port, path, user and wildcard"
+        return "contains '/', ':', '*' or '@', which no host name has"
     if len(name) > _MAX_DOMAIN_LENGTH or not all(map(_LABEL.fullmatch, labels)):
         return "is not a DNS name"
     if labels[-1] == "localhost" or len(labels) == 1:
@@ -210,7 +210,7 @@ Workers: TypeAlias = Annotated[
     WrapValidator(_workers, json_schema_input_type=_Count | Literal["auto"]),
     PlainSerializer(lambda workers: workers),
 ]
-"""A number of tasks, or ``auto``."""
+"""The largest number of tasks that run at once, or ``auto``."""
 Trials: TypeAlias = Annotated[int, Field(ge=1, le=MAX_TRIALS)]
 Size: TypeAlias = Annotated[int, BeforeValidator(_size, json_schema_input_type=int | str)]
 """A size in bytes, which may be written as ``512m``."""

@@ -55,8 +55,8 @@ def load_tester_config(path: Path, overrides: Iterable[str] = ()) -> TesterConfi
     """Read a tester YAML of schema version 0.2. Raises :class:`ConfigError` with all problems.
 
     Paths in the file are relative to its directory. The pack's files must exist as regular files; the pack itself is
-    not read. Each of the ``overrides``, such as ``run.trials=3``, replaces a value of the file, and is checked in the
-    same way.
+    not read. Each of the ``overrides``, such as ``run.trials=3``, replaces a value of the file, and is checked like
+    that value.
     """
     return read_tester_file(path, overrides).config()
 

@@ -39,7 +39,7 @@ class OverriddenSource:
 def parse_overrides(given: Iterable[str]) -> dict[_Place, JsonValue]:
     """Return the values by key. Keys are split at their dots. Values are YAML: ``8`` is a number, ``"8"`` a text.
 
-    Raises :class:`ConfigError` (``override-invalid``, and the codes of YAML) with all problems.
+    Raises :class:`ConfigError` (``override-invalid``, and the codes for invalid YAML) with all problems.
     """
     found: dict[_Place, JsonValue] = {}
     problems = Problems()

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.prompt import JudgePrompt
 
 _RETRIES: Final = len(PROVIDER_BACK_OFF)
-"""A limit that applies twice: to the retries of all requests between two answered controls, counted together, and to
-the retries of a whole verification.
+"""The most retries of all requests together between two answered controls, and also the most retries of a whole
+verification.
 """
 _JSON_BYTES: Final = 3
 """Maximum bytes in the JSON of a request for each byte of a text: ``\\u00e9`` has six bytes, and its letter has two.
@@ -145,7 +145,7 @@ class ModelJudge(RunJudge):
     def require_budget(self, tasks: Iterable[SecureBenchTask]) -> None:
         """See :meth:`RunJudge.require_budget`.
 
-        A response that used up the budget would end as an error instead of a failure.
+        A response whose grading used up the budget would end as an error instead of a failure.
         """
         budget, prices = self.settings.budget, self.connection.endpoint.token_prices
         for task in map(GradingTask.of, filter(is_model_graded, map(_values, tasks))):

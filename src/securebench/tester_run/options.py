@@ -52,8 +52,8 @@ class RunOptions:
     has the values of ``harness.env`` and the keys of providers. ``notify`` gets messages that are not events, for
     example that an image is being pulled. ``handle_signals`` makes SIGINT, SIGTERM and SIGHUP stop the run cleanly; it
     works only in the main thread. ``show_agent_output`` reports the agents' output as events and writes it to
-    ``agent-trace.log``. ``show_verifier_output`` is called from any thread with each judged trial whose verifier's
-    commands wrote output, and with that output; ``keep_verifier_output`` keeps the output in the run directory.
+    ``agent-trace.log``. ``show_verifier_output`` is called from any thread with each trial whose verifier's commands or
+    judge model gave output, and with that output; ``keep_verifier_output`` keeps the output in the run directory.
     ``sign`` signs the run when it ends.
     """
 

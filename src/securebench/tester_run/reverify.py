@@ -118,7 +118,7 @@ def reverify(
 
 
 def _current(run: RecordedRun) -> RecordedRun:
-    """Return ``run``. Raises :class:`ConfigError` (``run-version``) if it has another format."""
+    """Return ``run``. Raises :class:`ConfigError` (``run-version``) unless it has the current format."""
     if run.header.version != HEADER_VERSION:
         raise ConfigError(
             f"{run.directory} was written in format {run.header.version}; only runs of format {HEADER_VERSION} can be "

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from securebench.tasks import AgentView
 
 _RECORDED_AS: Final = {CandidateKind.CODE: CandidateKind.TEXT}
-"""Maps the kind of candidate that a verifier receives to the kind in its record, if they differ."""
+"""Maps the kind of candidate that a verifier receives to the kind in the record, if they differ."""
 
 
 class SealedRun:

@@ -110,7 +110,7 @@ def _execute(suite: Suite, options: RunOptions, sinks: SinksOf, parts: RunParts)
 
 
 def _sign(signature: SuiteAttestation, options: RunOptions) -> str:
-    """Sign the suite if the user wants that. Return the problem if it failed."""
+    """Sign the suite if the user wants that. Return the problem if signing failed."""
     if options.sign is None:
         return ""
     try:

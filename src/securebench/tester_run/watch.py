@@ -26,7 +26,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED_EXIT: Final = 130
 
 _HARD_SECONDS: Final = 3.0
-"""Seconds that the process waits for its sandboxes to stop after a second signal. The next run removes the rest."""
+"""Seconds that the process waits for its sandboxes to stop after a second signal. The next run removes those left."""
 
 _POLL_SECONDS: Final = 0.2
 
@@ -106,7 +106,7 @@ class Watch:
                 self._end_sandboxes()
 
     def _end_sandboxes(self) -> None:
-        """Stop all sandboxes. This repeats until the run is over, because a sandbox may just be starting."""
+        """Stop all sandboxes. This is repeated until the run is over, because a sandbox may just be starting."""
         try:
             self._driver.kill_all()
         except SecureBenchError as error:

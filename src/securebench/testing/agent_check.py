@@ -119,8 +119,8 @@ class FamilyCheck:
     """The result for one family: whether its task passed, and the agent's outcome.
 
     If it did not pass, ``message`` is the reason, ``output`` has the last lines of the agent's stderr (of its stdout if
-    stderr is empty), and ``details`` is the command that shows the rest. If the task was not run, there is only a
-    ``message``.
+    stderr is empty), and ``details`` is the command that shows the full output. If the task was not run, there is only
+    a ``message``.
     """
 
     family: str

@@ -40,7 +40,7 @@ def echo(connection: socket.socket) -> None:
 
 
 def hello_world(connection: socket.socket) -> None:
-    """Answer one HTTP request with the head of the request, as text."""
+    """Answer one HTTP request with a body that repeats the head of the request."""
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         head += connection.recv(65536) or b"\r\n\r\n"
@@ -113,7 +113,7 @@ def tls_contexts(names: Sequence[str]) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 class EgressWorld:
     """A gateway, its log, and the servers that the names of :func:`world` lead to.
 
-    ``tls`` is the server at port 443, ``plain`` the one at port 80. ``trust`` is the TLS context of a client
+    ``tls`` is the server behind port 443, ``plain`` the one behind port 80. ``trust`` is the TLS context of a client
     that trusts the certificate of ``tls``.
     """
 

@@ -15,7 +15,7 @@
 
 It isolates nothing: programs run on threads of this process. :meth:`ProgramContext.path` finds only host directories
 that the spec mounts. The time limit, the output limit and kill are enforced. Other limits and restrictions of a spec
-are recorded in ``commands`` but not enforced, though some are checked. To test a driver, use
+are recorded in ``commands`` but not enforced; some are checked for validity. To test a driver, use
 :mod:`securebench.testing.conformance`.
 """
 

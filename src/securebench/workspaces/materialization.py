@@ -8,7 +8,7 @@ payload             ``task.json`` by default, for the agent
 ==================  =========================================================================================
 
 An asset is copied from an open descriptor below its asset root, without following links. The result says which assets
-are read-only. Their component gets these as read-only mounts, because the directory above them may be writable.
+are read-only. The component gets these as read-only mounts, because the directory above them may be writable.
 """
 
 from __future__ import annotations

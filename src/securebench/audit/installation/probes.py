@@ -66,8 +66,8 @@ class ProbeKind:
 
     ``items`` maps each probe's name to the id of its catalogue entry. The id is empty if the probe belongs only
     to entries that refer to it as ``kind/item``. ``run`` runs the probes with the given names, and may yield
-    findings of others, too. ``sandboxed`` kinds need a driver. A ``once`` kind tests verdicts, not the driver: it runs
-    on the first available driver only, unless the user names drivers.
+    findings of other probes, too. ``sandboxed`` kinds need a driver. A ``once`` kind tests verdicts, not the driver:
+    it runs on the first available driver only, unless the user names drivers.
     """
 
     name: str

@@ -33,7 +33,7 @@ _MAX_PARTS: Final = 8
 
 @contextmanager
 def unpacked_bundle(path: Path) -> Iterator[Path]:
-    """Yield the directory of the run or suite in the bundle ``path``. It is removed at the end of the block.
+    """Yield the directory of the run or suite in the bundle ``path``. This directory is removed at the end.
 
     Raises :class:`ConfigError`: the errors of :func:`open_regular`, or ``bundle-damaged`` if the archive is damaged,
     contains anything but plain files and directories, or exceeds the limits of :class:`ArchiveLimits`. Raises

@@ -83,7 +83,7 @@ class TaskView:
                 yield Text("  ").append_text(line)
 
     def _guarded(self, section: Iterator[Text]) -> Iterator[Text]:
-        """Yield a section. If a file cannot be read, yield the reason in place of the rest."""
+        """Yield a section. If a file cannot be read, yield the reason instead of the remaining lines."""
         try:
             yield from section
         except ConfigError as error:

@@ -77,7 +77,8 @@ def is_public(address: Address) -> bool:
 def is_own(address: Address) -> bool:
     """Return whether ``address`` belongs to this machine.
 
-    Connecting a UDP socket selects a route without sending anything. Returns ``False`` if there is no route.
+    Connecting a UDP socket sends nothing, but gives the socket an address of this machine: ``address`` itself, if that
+    belongs to this machine. Returns ``False`` if there is no route.
     """
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004 - of IP
     with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:

@@ -61,7 +61,7 @@ async def answer(client: HttpPeer, status: int, text: str) -> None:
 
 
 async def alert(client: HttpPeer) -> None:
-    """Send a TLS alert into a refused tunnel. The caller must then close it. Raises ``OSError``."""
+    """Send a TLS alert into a refused tunnel. The caller must then close the connection. Raises ``OSError``."""
     client.writer.write(_ALERT)
     await linger(client)
 

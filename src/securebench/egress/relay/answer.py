@@ -327,7 +327,7 @@ class RequestForwarder:
 
 
 def check_final(response: h11.Response) -> None:
-    """Raise :class:`NoAnswerError` unless the status is 2xx. Callers handle errors, so what remains is a redirect."""
+    """Raise :class:`NoAnswerError` for a redirect: any status except 2xx, because callers handle errors first."""
     if not 200 <= response.status_code < 300:  # noqa: PLR2004 - a status is its own name
         message = f"the provider answered {response.status_code}, but the relay does not follow redirects"
         raise NoAnswerError(Trouble.FAILED, message)

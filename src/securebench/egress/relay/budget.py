@@ -87,7 +87,7 @@ class Spending:
     reserved: list[Reservation] = field(default_factory=list)
 
     def has_room(self, plan: RelayPlan, wanted: Reservation) -> bool:
-        """Return whether a request fits into the budget besides the requests in progress; true if there are none."""
+        """Return whether a request fits into the budget besides those in progress; true if none is in progress."""
         if not self.reserved:
             return True
         all_of_them = [*self.reserved, wanted]

@@ -34,7 +34,7 @@ class Bootstrap:
 
 
 AS_USER = Bootstrap(("setpriv", "--pdeathsig", "TERM"), "auto", signal.SIGTERM)
-"""For an ordinary user: runs in a user namespace or under fakechroot. After SIGTERM, ``mmdebstrap`` removes its files,
+"""For an ordinary user: runs in a user namespace or under fakechroot. SIGTERM lets ``mmdebstrap`` remove its own files,
 which this user could not remove."""
 
 

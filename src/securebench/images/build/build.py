@@ -5,7 +5,7 @@ built from Debian's packages, in the store. A derived image is built in the stor
 needs one.
 
 A new image has no name until it has passed the recipe's checks. If an engine built it, the checks run in a container of
-the engine. All other checks run in a sandbox, and are skipped if this machine cannot create sandboxes.
+the engine. Otherwise, they run in a sandbox, and are skipped if this machine cannot create sandboxes.
 
 A failed build removes its files at once, except its log. The next build removes those of a killed build.
 """
@@ -126,7 +126,7 @@ class Builder:
     def _build_dockerfile(self, recipe: DockerfileRecipe, build_directory: BuildDirectory) -> None:
         engine = require_engine(self.engine, recipe)
         for base in base_references(recipe):
-            resolve(engine, base, self.report, self.store)  # must precede build_labels(), which reads its id
+            resolve(engine, base, self.report, self.store)  # must precede build_labels(), which reads the base's id
         build = DockerfileBuild(
             engine=engine,
             store=self.store,
@@ -154,7 +154,7 @@ class Builder:
     def _build_derived(self, recipe: DerivedRecipe, build_directory: BuildDirectory) -> None:
         log = build_directory.directory.parent / log_name(recipe.short_reference)
         log.write_bytes(b"")
-        ensure_image(self.store, recipe.base, self.report)  # must precede build_labels(), which reads its id
+        ensure_image(self.store, recipe.base, self.report)  # must precede build_labels(), which reads the base's id
         build = DerivedBuild(
             store=self.store,
             recipe=recipe,

@@ -116,7 +116,7 @@ def _apt(*command: str) -> list[str]:
 
 
 def _read_log(stream: IO[bytes], log: Path, report: Callable[[str], None]) -> None:
-    """Save the program's stderr, and report its stages (``I: extracting archives...``), except lines with a path."""
+    """Save the program's stderr, and report its stages (``I: extracting archives...``), except those with a path."""
     with log.open("wb") as kept:
         for line in stream:
             kept.write(line)

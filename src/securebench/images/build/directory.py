@@ -44,7 +44,7 @@ def builds_directory() -> Path:
 def open_build_directory(clear: Callable[[str], None]) -> Iterator[BuildDirectory]:
     """Yield a new build directory. At the end of the block, call ``clear`` with its token and remove the directory.
 
-    ``clear`` receives a token. It removes from the engine the containers and unnamed images whose label is this token.
+    ``clear`` receives a token, and removes the containers and unnamed images with this label from the engine.
     It is also called for builds that were killed. Raises :class:`ImageError` (``build-directory-unsafe``).
     """
     base = builds_directory()
@@ -64,7 +64,7 @@ def open_build_directory(clear: Callable[[str], None]) -> Iterator[BuildDirector
 def _create_base(base: Path) -> None:
     """Create ``base``.
 
-    Every user may write to its parent, so raise an error if ``base`` is not a directory or belongs to another user.
+    Other users may write to its parent, so raise an error if ``base`` is not a directory or belongs to another user.
     """
     with suppress(FileExistsError):
         base.mkdir(parents=True)

@@ -40,8 +40,8 @@ def build_labels(recipe: Recipe, find: Callable[[str], str]) -> dict[str, str]:
 def why_stale(recipe: Recipe, labels: Mapping[str, str], find: Callable[[str], str]) -> str:
     """Return why a new build of ``recipe`` would differ from the image with ``labels``; empty without a known reason.
 
-    The result is empty for an image without these labels: it was imported, pulled or built elsewhere. A base that is no
-    longer local is not compared.
+    The result is empty for an image without :data:`DIGEST_LABEL`: it was imported, pulled or built elsewhere. A base
+    that is no longer local is not compared.
     """
     if DIGEST_LABEL not in labels:
         return ""
@@ -64,7 +64,7 @@ def recipe_digest(recipe: Recipe) -> str:
 
 
 def base_references(recipe: Recipe) -> tuple[str, ...]:
-    """Return the references of the images that must exist first: none for a system recipe."""
+    """Return the references of the images that must exist before the build: none for a system recipe."""
     match recipe:
         case DerivedRecipe():
             return (recipe.base,)

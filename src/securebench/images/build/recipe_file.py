@@ -216,7 +216,7 @@ class _DockerfileFile(_Common):
 
 
 _MODELS: dict[str, type[_SystemFile | _DockerfileFile]] = {"debian": _SystemFile, "dockerfile": _DockerfileFile}
-"""The model of a recipe, by a key that only recipes of its kind have. All other recipes are for derived images."""
+"""The Pydantic model of a recipe, by a key that only its kind has. All other recipes are for derived images."""
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -234,7 +234,10 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def _model(value: Any) -> type[_SystemFile | _DerivedFile | _DockerfileFile]:
-    """Return the model by the key that marks the recipe's kind, even if misspelled, so that the errors fit the kind."""
+    """Return the Pydantic model of the recipe's kind, even if the key that marks the kind is misspelled.
+
+    So the errors are about the fields of this kind.
+    """
     keys = value if isinstance(value, dict) else ()
     found = [near for key in keys for near in get_close_matches(key, _MODELS, n=1, cutoff=0.8)]
     return _MODELS[found[0]] if found else _DerivedFile

@@ -19,7 +19,7 @@ _ARCHITECTURES: Final[Mapping[str, tuple[str, str]]] = {
     "armv6l": ("arm", "v6"),
     "loongarch64": ("loong64", ""),
 }
-"""Maps the kernel's name of a machine to the architecture and variant in images. Equal names are left out."""
+"""Maps the kernel's name of a machine type to the architecture and variant in images, if the names differ."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,7 +226,8 @@ class ImageStore:
 
         An image that loses its last name is removed, too.
 
-        Raises :class:`ImageError` (``image-unavailable``, ``image-in-use``).
+        Raises :class:`ConfigError` (``image-reference-invalid``) and :class:`ImageError` (``image-unavailable``,
+        ``image-in-use``).
         """
         check_reference(reference)
         self._places.make()

@@ -221,7 +221,7 @@ class Trees:
 
     @contextmanager
     def claimed(self, image_id: str) -> Iterator[bool]:
-        """Prevent leases and unpacking of an image in this block. Yields false if it is leased or being unpacked."""
+        """Prevent leases and unpacking of an image in this block, or yield false if it is leased or being unpacked."""
         held = take_now(self._places.lock(image_id))
         try:
             yield held is not None

@@ -124,7 +124,7 @@ class StorePaths:
             return self.index.is_file()
 
     def make(self) -> None:
-        """Create the store if it does not exist, each directory with exactly its mode whatever the umask.
+        """Create the store if it does not exist. Each directory gets exactly its mode, whatever the umask is.
 
         Raises :class:`DiskFullError`, and :class:`ImageError` (``image-store-unusable``), for example if ``top``
         belongs to another user, who could replace anything in it.

@@ -84,7 +84,7 @@ class Trash:
         self._names += names
 
     def empty(self) -> None:
-        """Delete everything in it. Raises the errors of :func:`remove_entry`; what remains counts as abandoned."""
+        """Delete the directories. Raises the errors of :func:`remove_entry`. Those that remain count as abandoned."""
         with self._locks, opened(self._places.work, OPEN_DIRECTORY) as work:
             for name in self._names:
                 remove_entry(work, name)

@@ -168,7 +168,7 @@ def _expected(instance: Instance, runner: Runner, image: Image, report: TaskRepo
 
 
 def _is_cut(test: str) -> bool:
-    """Whether a pytest id was truncated: the authors' harness reads logs up to the first space."""
+    """Whether a pytest id was truncated: the authors' harness reads an id only up to its first space."""
     return "[" in test and not test.endswith("]")
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_FILES: Final = 10_000
 MAX_BYTES: Final = 512 * 1024 * 1024
-"""Maximum bytes of one task. The largest known task contains a model of 100 MB."""
+"""Maximum bytes of one task. The largest known task contains a model file of 100 MB."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ def commands(script: str) -> Iterator[ShellCommand]:
 
 
 def _logical_lines(script: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with their continuations joined, and the line number of each."""
+    """Yield the number and the text of each line, with its continuations joined to it."""
     start, joined = 1, ""
     for number, line in enumerate(script.split("\n"), start=1):
         start = start if joined else number

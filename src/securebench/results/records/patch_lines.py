@@ -1,6 +1,6 @@
 """Find the added lines of a patch.
 
-The lines of each hunk are counted, as git does, because an added line may look like a header of a patch.
+The lines of each hunk are counted, as in git, because an added line may look like a header of a patch.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ VOLATILE: Final = frozenset(
 )
 """Keys that may differ between two correct runs of the same task.
 
-They are keys of a record, or at any depth of its provenance and metadata.
+They are keys of a record, or keys at any depth of its provenance and metadata.
 
 The keys in the last line of the set describe controls, which are drawn at random for each verification.
 """
@@ -69,7 +69,7 @@ class Assurance(StrEnum):
     FULL = "full"
     """No process that judged the candidate ran its code, unless the task's own checker did."""
     TEST_BY_TEST = "test_by_test"
-    """The repository's tests were judged one by one. For a pass, the controls had to fail, as they must."""
+    """The repository's tests were judged one by one. For a pass, the added controls had to fail."""
     EXIT_CODE = "exit_code"
     """Only the exit code of a command that runs the candidate's code was judged."""
     SHARED = "shared"
@@ -81,7 +81,7 @@ class Assurance(StrEnum):
 ASSURANCE_MEANING: Final[Mapping[Assurance, str]] = MappingProxyType(
     {
         Assurance.FULL: "No process that judged the candidate ran its code, unless the task's own checker did.",
-        Assurance.TEST_BY_TEST: "Tests were judged one by one. Tests that must fail have to fail for a pass.",
+        Assurance.TEST_BY_TEST: "Tests were judged one by one. For a pass, added control tests had to fail.",
         Assurance.EXIT_CODE: "Only a command's exit code. The candidate's code ran in the command and could forge it.",
         Assurance.SHARED: "Tests and candidate ran in one process; the candidate could forge the verdict.",
         Assurance.MODEL_GRADED: "A judge model's opinion: it may be wrong, and the candidate may have influenced it.",
@@ -255,7 +255,7 @@ def recorded_candidate(record: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 @dataclass(frozen=True, slots=True)
 class RecordEntry:
-    """The summary of a record on disk that a run keeps in memory. ``message`` is truncated."""
+    """The summary that a run keeps in memory for each record on disk. ``message`` is truncated."""
 
     sequence: int
     run_id: str

@@ -1,8 +1,8 @@
 """Redaction: remove hidden values, evaluation inputs and credentials from records and logs.
 
 By field: the value of a key is removed if the key names a secret resource or an expected result.
-By equality: a JSON string of a verifier is removed if it equals a secret that is not public, however short. Strings of
-an agent are not: it may list the choices of a question, and the one that is missing would be the answer.
+By equality: a JSON string of a verifier is removed if it equals a secret that is not public, however short. This is not
+done for an agent's strings: an agent may list the choices of a question, and the missing one would be the answer.
 By value: a secret string is found in any text in plain form, JSON-escaped, as a Python literal, and in base64, hex and
 URL encoding; in upper or lower case; and with white space inserted (wrapped or split over lines).
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from securebench.tasks import SecureBenchTask
 
 MIN_VALUE: Final = 8
-"""Minimum length of a value that is searched for in texts, in characters other than white space."""
+"""Minimum length, in characters other than white space, of a value that is searched for in texts."""
 
 MIN_CREDENTIAL: Final = 4
 """Minimum length of a credential that is searched for, counted as for :data:`MIN_VALUE`.
@@ -46,9 +46,9 @@ It is smaller, because no reader needs a text that equals a credential.
 """
 
 MIN_LINE: Final = 12
-"""Minimum length of single lines of a secret, and of quoted strings in hidden files, to be removed from output.
+"""Single lines of a secret, and quoted strings in hidden files, are removed from output if they are this long.
 
-It is counted as for :data:`MIN_VALUE`.
+This minimum length is counted as for :data:`MIN_VALUE`.
 """
 
 CAP: Final = 64 * 1024
@@ -325,7 +325,7 @@ def _lines_of(text: str) -> Iterator[str]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield the lines and quoted strings of ``text`` that are long enough to be specific.
+    """Yield the lines and quoted strings of ``text`` that have at least :data:`MIN_LINE` characters.
 
     Those longer than :data:`_HEAD` are split into parts.
     """

@@ -83,7 +83,7 @@ def read_record(line: bytes) -> dict[str, Any]:
 
 
 def read_task_record(line: bytes) -> TaskRecord:
-    """Return the record that :meth:`TaskRecord.line` wrote, without its number.
+    """Return the record that :meth:`TaskRecord.line` wrote, without its sequence number.
 
     Raises the errors of :func:`read_record`, and ``KeyError`` for a missing field.
     """
@@ -94,7 +94,7 @@ def read_task_record(line: bytes) -> TaskRecord:
 
 
 def task_record_of(record: Mapping[str, Any]) -> TaskRecord:
-    """Convert the result of :func:`read_record`. The number of the record is dropped.
+    """Convert the result of :func:`read_record`. The sequence number is dropped.
 
     Raises the errors of :func:`read_record`, and ``KeyError`` for a missing field.
     """
@@ -154,7 +154,7 @@ def _shortened(text: str) -> str:
 
 
 def _require_fields_of(record: dict[str, Any], version: int) -> None:
-    """Raise ``ValueError`` or ``TypeError`` if a field that only some versions have is invalid.
+    """Raise ``ValueError`` or ``TypeError`` if a field that only some versions have is invalid or not allowed.
 
     The fields of version 3 are added to a record of version 2.
     """

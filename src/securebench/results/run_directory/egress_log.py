@@ -74,7 +74,7 @@ class EgressLog:
         self._log = AppendLog(path, limit=MAX_BYTES)
 
     def __call__(self, decision: Mapping[str, JsonValue]) -> None:
-        """Write a decision: a flat object with ``task_id`` and ``trial``. After a limit, nothing more is written.
+        """Write a decision: a flat object with ``task_id`` and ``trial``. Beyond a limit, nothing is written.
 
         Raises :class:`StorageError` if it cannot be written; then the caller must deny the request.
         """

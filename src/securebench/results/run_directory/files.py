@@ -57,7 +57,7 @@ def opened_run_file(directory: Path, folder: str, name: str) -> Iterator[IO[byte
 
 
 def numbered_lines(file: IO[bytes], limit: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of ``file`` as it is now, counted from 1. What is appended meanwhile is left out.
+    """Yield the lines of ``file`` as it is now, with their numbers from 1. What is appended meanwhile is left out.
 
     The last line may lack its newline. A line longer than ``limit`` bytes is the last that is yielded: it is cut, but
     still longer than ``limit``.

@@ -61,7 +61,7 @@ class Journal:
     def append(self, record: TaskRecord) -> RecordEntry:
         """Write ``record`` to disk.
 
-        Raises :class:`StorageError`, or ``ValueError`` if its trial has a record. The file is then unchanged.
+        Raises :class:`StorageError`, or ``ValueError`` if its trial already has a record. The file is then unchanged.
         """
         line = record.line(self._sequence, self._last)
         entry = read_entry(line)
@@ -102,7 +102,7 @@ class Journal:
         return record
 
     def supersede(self, trials: Collection[TrialId]) -> None:
-        """Move the records of ``trials`` to ``superseded.jsonl``. A run killed meanwhile may leave them in both."""
+        """Move the records of ``trials`` to ``superseded.jsonl``. A killed run may leave them in both files."""
         if not trials:
             return
         numbers = {number for number, name in enumerate(self.entries) if name in trials}  # in the order of the lines

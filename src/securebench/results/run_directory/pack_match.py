@@ -27,7 +27,7 @@ class Match(StrEnum):
 
     @property
     def doubt(self) -> str:
-        """An addition to a message about a difference. It is empty unless a wrong commitment key looks the same."""
+        """An addition to a message about a difference. It is empty unless a wrong commitment key may be the cause."""
         return ", or the commitment key is that of another run" if self is Match.OTHER_HIDDEN else ""
 
     @property

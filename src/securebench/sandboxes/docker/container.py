@@ -77,7 +77,7 @@ class DockerContainer(DockerTarget):
         """Create a container. Raises :class:`InfrastructureError`, or :class:`ImageError` if the image is missing."""
         hint = "the image was removed during the run: build or pull it again, then continue with --resume"
         with engine.doing("create a sandbox", missing=ImageError, hint=hint):
-            answer = engine.client.create_container_from_config(dict(document))  # type: ignore[no-untyped-call]  # so the stubs
+            answer = engine.client.create_container_from_config(dict(document))  # type: ignore[no-untyped-call]  # in the stubs
             return cls(engine, answer["Id"])
 
     def attach(self, *, output: bool, stdin: bytes = b"") -> EngineStream:

@@ -157,7 +157,8 @@ class DockerDriver(SandboxDriver):
 def is_abandoned(container: Mapping[str, Any], now: float | None = None) -> bool:
     """Whether ``container``, an entry of the engine's list, was left by a SecureBench process that is gone.
 
-    If this cannot be checked, a container is abandoned if it is stopped and older than :data:`FORGOTTEN_SECONDS`.
+    If this cannot be checked, a container counts as abandoned if it is not running and older than
+    :data:`FORGOTTEN_SECONDS`.
     """
     owner = Owner.parse((container.get("Labels") or {}).get(OWNER_LABEL, ""))
     if owner is None:

@@ -88,7 +88,7 @@ class DockerProcess(BoundedProcess["EngineStream"]):
         self._end_soon(_Cause.OUTPUT)
 
     def _end_soon(self, cause: _Cause) -> None:
-        # The engine answers a kill only after all output has been read, so the reading thread must not send it.
+        # The engine answers a kill request only after all output was read, so the reading thread must not send one.
         if self._cause is None:
             threading.Thread(target=self._end, args=(cause,), daemon=True).start()
 

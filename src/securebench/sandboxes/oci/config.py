@@ -19,7 +19,7 @@ obvious parts:
   kernel counts for each user namespace, and the data size of each process. The address space is not limited, because
   interpreters reserve far more of it than they use.
 * ``/tmp`` counts as memory. It is mounted exec, like the workspace, because agents build and run programs there.
-* The ``devpts`` mount names no group for terminals (``gid=``), because no other user has access to them in a sandbox.
+* The ``devpts`` mount names no group for terminals (``gid=``), because in a sandbox, only their owner needs access.
 * ``oomScoreAdj`` is at least that of this process, and never low enough to protect a sandbox from the OOM killer.
 * If SecureBench runs as root, id ``c`` in a sandbox is ``SHIFT + c`` on the host. These ids own the unpacked images and
   nothing else. Only ``spec.user``, unless it is root, has the same id inside and outside, so files that it writes to a
@@ -347,7 +347,7 @@ def _unsupported(what: str) -> ConfigError:
 class HostIds:
     """The host ids to which ids in a sandbox can be mapped, as seen by the process that starts the sandbox.
 
-    ``uids`` and ``gids`` are the numbers of consecutive ids that start at ``first``. ``own`` is the host uid and gid of
+    ``uids`` and ``gids`` are the counts of consecutive ids that start at ``first``. ``own`` is the host uid and gid of
     the sandbox's ``user``. If it is ``None``, they are the same as in the sandbox, except for id 0.
     """
 

@@ -294,7 +294,7 @@ class ProcessHandle:
 
     def _read(self) -> None:
         try:
-            # A report without its descriptors is still useful, and code that needs one notices that it is missing.
+            # A report without its descriptors is still useful, and code that needs a descriptor notices the loss.
             received = receive(self._channel, REPORT_DESCRIPTORS, may_lose_descriptors=True)
         except BlockingIOError:
             return
@@ -343,7 +343,7 @@ def _unshare() -> list[str]:
 
 
 def _user_namespace() -> list[str]:
-    """Return the options of ``unshare`` for a user namespace with the user's subordinate ids. Empty for root."""
+    """Return the options of ``unshare`` for a user namespace, with subordinate ids if there are any. Empty for root."""
     if os.geteuid() == 0:
         return []
     mapped = shutil.which("newuidmap") and shutil.which("newgidmap") and _has_subordinate_ids()

@@ -40,7 +40,7 @@ _NOT_EXECUTABLE = 126
 _SIGKILLED = 137
 
 _EXIT_NOTICE_SECONDS = 10.0
-"""Seconds to wait for the report of a sandbox's exit after the runtime has lost a command in the sandbox."""
+"""Seconds to wait for the report of a sandbox's exit after the runtime of a command in the sandbox has failed."""
 
 _HAS_ENDED = re.compile(r"/status`: No such file|the container `[^`]*` is not running|in a stopped container")
 """Messages of crun and runc for a command in a container whose first process has just exited.
@@ -357,7 +357,7 @@ def _runtime_error(log: str) -> str:
 
 
 def _start_failure_code(problem: str) -> int | None:
-    """Return a shell's exit code for a program that is missing or cannot be executed, or ``None`` for other problems.
+    """Return a shell's exit code if a program or working directory is missing or unusable, otherwise ``None``.
 
     This is only for commands in a running container. The first program of a container is started by the init, which
     returns such a code itself.

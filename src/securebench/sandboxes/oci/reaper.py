@@ -74,7 +74,7 @@ def temporary_directory() -> Iterator[Path]:
 def reap(parent: Path | None = None) -> int:
     """Remove the run directories, temporary directories and cgroups of processes that are gone.
 
-    Return the number of run directories and cgroups.
+    Return the number of removed run directories and cgroups.
     """
     found = [path for path in _entries(runs_directory() if parent is None else parent) if _is_gone(_owner_in(path))]
     for path in (*found, *(path for path in _temporary() if _is_gone(_owner_of(path)))):

@@ -255,7 +255,7 @@ def _version_of(path: str) -> str:
     argv = [path, "--version"]
     env = {**os.environ, SCRATCH_VARIABLE: os.devnull}  # create no file on the host that an interrupt would leave
     try:
-        done = subprocess.run(argv, capture_output=True, timeout=_VERSION_SECONDS, check=True, env=env)  # noqa: S603 - as found
+        done = subprocess.run(argv, capture_output=True, timeout=_VERSION_SECONDS, check=True, env=env)  # noqa: S603 - an installed runtime
     except (OSError, subprocess.SubprocessError) as error:
         raise EngineError(
             f"cannot read the version of {path}: {error}",

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.optimisations import Optimisations
 
 LIFETIME_SECONDS: Final = 10 * 365 * 86400.0
-"""The time limit of a persistent or warm container in seconds, which is never reached. Commands have other limits."""
+"""The time limit of a persistent or warm container in seconds, which is never reached. Commands have their own."""
 
 _START_SECONDS: Final = 60.0
 """Seconds that a runtime may take to start a process, and a persistent sandbox to answer the greeting."""

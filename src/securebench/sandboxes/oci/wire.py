@@ -104,8 +104,8 @@ class ProcessReport:
 def write_request(request: Mapping[str, Any], document: bytes) -> int:
     """Write ``request`` and ``document`` to a file in memory, and return its descriptor. Raises ``OSError``.
 
-    The supervisor copies ``document`` to the path in ``request`` without parsing it. The two are not sent in the frame,
-    because a sandbox with long commands or many mounts would exceed the size of a packet.
+    The supervisor copies ``document`` to the path in ``request`` without parsing it. They are not sent in the frame,
+    because with long commands or many mounts they would exceed the maximum size of a packet.
     """
     descriptor = os.memfd_create("request", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "wb", closefd=False) as file:

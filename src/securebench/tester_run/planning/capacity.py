@@ -1,4 +1,4 @@
-"""How many tasks this machine can run at once: its memory, cores, disk space and open files, and the limits on them."""
+"""How many tasks this machine can run at once, given its memory, cores, disk space, open files, and their limits."""
 
 from __future__ import annotations
 

@@ -78,5 +78,5 @@ def _unmatched(tasks: Sequence[SecureBenchTask], selection: TaskSelection) -> It
 
 
 def _shuffled(seed: int | None, task_id: str) -> tuple[bytes, str]:
-    """Return a sort key. Unlike the order of a seeded ``random.shuffle``, it is the same in every version of Python."""
+    """Return a sort key. Unlike with a seeded ``random.shuffle``, the order is the same in every version of Python."""
     return hashlib.sha256(f"{seed}:{task_id}".encode("utf-8", "surrogatepass")).digest(), task_id

@@ -51,7 +51,7 @@ _SPARE: Final = 64 * 1024
 class Sent:
     """What a worker sends: the record, the files of its candidate and trajectories if there are any, and texts.
 
-    ``output`` is the output of the verifier's commands. ``problems`` are those of the run as a whole.
+    ``output`` is the output of the verifier. ``problems`` are those of the run as a whole.
     """
 
     record: bytes

@@ -36,7 +36,7 @@ HONEST: Final = row()
 
 @dataclass(frozen=True, slots=True)
 class PackAttack:
-    """A pack that must be refused: the entry of the catalogue, a name, the error's code, and its files.
+    """A pack that must be refused: the entry of the catalogue, a name, the error's code, and the pack's files.
 
     ``prepare`` adds other things to the directory of the pack.
     """

@@ -1,6 +1,7 @@
 """Hostile workspaces: one function per trap, called on the host or run as a program by an agent in a sandbox.
 
-As a program (``python3 trees.py NAME``), it sets the trap in the working directory. It needs only the standard library.
+As a program (``python3 trees.py NAME``), this module sets the trap ``NAME`` in the working directory. It needs only the
+standard library.
 An ordinary user can set most traps.
 """
 

@@ -53,10 +53,10 @@ module.main()
 
 
 class AttemptOutcome(StrEnum):
-    """The result of an attempt. ``contained`` means that it failed, or that a limit or signal ended it as expected.
+    """The result of an attempt. ``contained``: it failed, is not for this machine, or a limit or signal ended it.
 
     ``reached``: a part of the kernel that was often used to escape can be called, which alone gains nothing.
-    ``unknown``: the attempt was not made, or it gave no answer and is not ``contained``.
+    ``unknown``: the attempt was not begun, or it gave no answer and is not ``contained``.
     """
 
     CONTAINED = "contained"
@@ -115,9 +115,9 @@ class BreakoutStage:
     small: Limits
 
     def together(self, attempts: list[BreakoutAttempt]) -> list[AttemptResult]:
-        """Make ``attempts`` in one sandbox. If it ends too early, make the rest in another one.
+        """Make ``attempts`` in one sandbox. If it ends too early, make those that were not begun in another one.
 
-        This repeats until all attempts are made, or a sandbox begins none of the rest.
+        This repeats until all attempts were begun, or a sandbox begins none.
         """
         found: dict[str, AttemptResult] = {}
         left = attempts
@@ -175,8 +175,8 @@ class BreakoutStage:
 def _judged(attempt: BreakoutAttempt, result: CommandResult) -> AttemptResult:
     """Return the result of ``attempt``: its answer, or what the end of the program says about it.
 
-    If a limit or signal ended the program, an attempt without an answer is contained only if it was begun and is meant
-    to end that way.
+    An attempt without an answer is contained if it was begun, is meant to end the program, and a limit or signal ended
+    the program. Otherwise, its outcome is unknown.
     """
     made = dict(_answers(result))
     if answer := made.get(attempt.name):
@@ -203,7 +203,7 @@ def _limit_of(result: CommandResult) -> str:
 
 
 def _answers(result: CommandResult) -> Iterator[tuple[str, tuple[AttemptOutcome, str] | None]]:
-    """Yield a pair of name and ``None`` for each attempt that was begun, then one of name and answer if it has one."""
+    """For each attempt that was begun, yield its name and ``None``, and then its name and its answer if it has one."""
     for line in result.stdout.splitlines():
         name, *answer = json.loads(line)
         yield name, (AttemptOutcome(answer[0]), answer[1]) if answer else None

@@ -43,7 +43,7 @@ EVIDENCE: Final = (
     HostEvidence("the host's kernel settings, afterwards", "settings of the kernel changed", "I18"),
     HostEvidence("the process of the host, afterwards", "the host's processes ended", "A05"),
     HostEvidence("processes left, afterwards", "a process that survives the sandbox", "L10"),
-    HostEvidence("the harness's memory, afterwards", "the harness made to run out of memory", "L17"),
+    HostEvidence("SecureBench's memory, afterwards", "SecureBench made to run out of memory", "L17"),
 )
 
 

@@ -44,7 +44,7 @@ def require_equal(actual: object, expected: object, what: str) -> None:
 
 
 def require_raises(call: Callable[[], object], kind: type[Exception]) -> Exception:
-    """Return the exception of ``kind`` that ``call`` raises. Raises :class:`ConformanceError` if it raises nothing."""
+    """Return the exception of ``kind`` that ``call`` raises. Raises :class:`ConformanceError` if ``call`` returns."""
     try:
         call()
     except kind as error:
@@ -73,17 +73,17 @@ class Bench:
         return sandbox
 
     def run(self, action: str, *arguments: str, **options: Any) -> CommandResult:
-        """Run ``action`` in a new sandbox. ``options`` are fields of its spec."""
+        """Run ``action`` in a new sandbox. ``options`` are the arguments of :meth:`sandbox`."""
         return self.sandbox(**options).run(probe_command(action, *arguments))
 
     def output(self, action: str, *arguments: str, **options: Any) -> str:
-        """Return what ``action`` wrote to stdout. Raises :class:`ConformanceError` if it failed."""
+        """Return the stripped stdout of ``action``. Raises :class:`ConformanceError` unless its exit code is 0."""
         result = self.run(action, *arguments, **options)
         require_equal(result.exit_code, 0, f"{action} {arguments} failed: {result.stderr[-300:]!r}")
         return result.stdout.decode().strip()
 
     def facts(self, **options: Any) -> dict[str, Any]:
-        """Return the properties of a process in a new sandbox. ``options`` are fields of its spec."""
+        """Return the properties of a process in a new sandbox. ``options`` are the arguments of :meth:`sandbox`."""
         return dict(json.loads(self.output("facts", **options)))
 
     def shared(self, name: str = "shared") -> Path:
@@ -142,7 +142,7 @@ class CheckRegistry:
         return self.needing()(function)
 
     def needing(self, *names: str) -> Callable[[Callable[[Bench], None]], Callable[[Bench], None]]:
-        """Return a decorator that adds a function whose check needs the restrictions or features ``names``."""
+        """Return a decorator that adds a check that needs ``names``: restrictions or features of the driver."""
         features = tuple(name for name in names if isinstance(name, DriverFeature))
         needs = tuple(name for name in names if not isinstance(name, DriverFeature))
 

@@ -136,7 +136,7 @@ def a_removed_directory_is_reported(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.IMAGE_TREE)
 def a_recreated_directory_loses_its_files(bench: Bench) -> None:
-    """If the directory itself was removed and recreated, it contains only its new files."""
+    """If the collected directory itself was removed and recreated, it contains only its new files."""
     _, after = _collected(bench, "all anew")
     _require_collected(after, {b"only": _file(b"only")})
 

@@ -19,7 +19,8 @@ GVISOR: Final[Mapping[str, str]] = {
     "special_files_are_reported": "FIFOs and sockets exist only in gVisor's memory and are not collected",
     "files_are_described": "the gVisor of Debian 12 does not support AT_NO_AUTOMOUNT, and answers EINVAL",
     "read_only_mounts_stay_as_they_are": "gVisor checks the mode of a file first, and answers EACCES instead of EROFS",
-    "privileges_cannot_be_gained": "gVisor filters only the first process and its children; no call reaches the host",
+    "privileges_cannot_be_gained": "gVisor filters only system calls of the first process and its children; "
+    "none reaches the host",
     "an_ordinary_user_cannot_do_what_is_forbidden": "devices and priorities belong to gVisor's kernel",
     "root_cannot_do_what_is_forbidden": "devices and priorities belong to gVisor's kernel",
 }

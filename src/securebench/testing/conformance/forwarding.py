@@ -123,7 +123,7 @@ def each_port_reaches_its_own_server(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def each_container_has_its_own_ports(bench: Bench) -> None:
-    """Each command of an ephemeral sandbox has its own forwarded port; those of a persistent sandbox share one."""
+    """Each command of an ephemeral sandbox has its own forwarded port; commands of a persistent sandbox share one."""
     for persistent, expected in ((False, 2), (True, 1)):
         with serving() as server:
             sandbox = bench.sandbox(forwarded_ports=(server.forwarded_port(),), persistent=persistent)

@@ -68,7 +68,7 @@ def arguments_arrive_exactly(bench: Bench) -> None:
 
 @CHECKS
 def the_working_directory_is_set(bench: Bench) -> None:
-    """A process starts in the working directory of its spec or command."""
+    """A process starts in the working directory of its command, or else of its spec."""
     require_equal(bench.facts(workdir="/usr")["workdir"], "/usr", "working directory of the spec")
     for persistent in (False, True):
         result = bench.sandbox(persistent=persistent, workdir="/usr").run(probe_command("facts", workdir="/etc"))

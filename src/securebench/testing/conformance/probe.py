@@ -1,7 +1,7 @@
 """The program that conformance checks run in a sandbox: ``python3 -c SOURCE ACTION [ARGUMENT...]``.
 
-It runs on the image's Python 3, so it is a single file and imports only the standard library. Actions print their
-results to stdout.
+It is passed as one text and runs on the image's Python 3, so it is a single file and imports only the standard
+library. Actions print their results to stdout.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def remove(path: str) -> None:
 
 
 def fill(path: str, size: str) -> None:
-    """Write up to ``size`` bytes; print how many fit, and what stopped it, or ``ok``."""
+    """Write up to ``size`` bytes; print how many fit, and the error that stopped the writing, or ``ok``."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     written = 0
     with Path(path).open("wb", buffering=0) as file:
@@ -296,7 +296,7 @@ def loopback(name: str) -> None:
 
 
 def spawn(count: str) -> None:
-    """Start up to ``count`` children that sleep; print how many started, and what stopped it, or ``ok``."""
+    """Start up to ``count`` children that sleep. Print their number, and ``ok`` or the error that ended this."""
     started = 0
 
     def more() -> None:
@@ -338,7 +338,7 @@ def plant(path: str) -> None:
 
 
 def harvest(path: str) -> None:
-    """Run the set-id copy, and print the user and group that it runs as."""
+    """Run the set-id copy of :func:`plant`, and print the user and group that it runs as."""
     code = "import os; print(os.geteuid(), os.getegid())"
     subprocess.run([path, "-I", "-S", "-c", code], check=True)  # noqa: S603 - the attack itself
 

@@ -24,7 +24,7 @@ LINES: Final = "attempts.jsonl"
 LOOT: Final = "loot.bin"
 
 _MODULES: Final = (base, direct, proxying, relaying, looting, forging, main)
-"""The modules of the program, in the order of their imports."""
+"""The modules of the program, in the order in which they are executed: each after those that it imports."""
 
 _PROGRAM: Final = """\
 import sys
@@ -42,7 +42,7 @@ def attack(
 
     ``lines`` and ``loot`` are files below the working directory. An attack on the budget asks for ``most`` answers.
     The image needs ``python3`` 3.9 or later. The command takes some seconds. Outside of an agent's
-    sandbox it does nothing: see ``inside.main``.
+    sandbox it does nothing: see ``inside.main``. Raises ``ValueError`` for an unknown kind.
     """
     if unknown := set(kinds) - set(KINDS):
         raise ValueError(f"unknown kind of attack: {', '.join(sorted(unknown))}")

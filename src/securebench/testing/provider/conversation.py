@@ -1,4 +1,4 @@
-"""The conversation in a request to a model, the same for all APIs."""
+"""The conversation in a request to a model, in the same form for all APIs."""
 
 from __future__ import annotations
 

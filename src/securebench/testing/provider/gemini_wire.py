@@ -31,7 +31,10 @@ Event = dict[str, Any]
 
 
 def read(body: Mapping[str, Any]) -> ModelConversation:
-    """Return the conversation in a request's body, with any values. :func:`addressed` adds what the path says."""
+    """Return the conversation in a request's body. The values in the body may be anything.
+
+    :func:`addressed` adds what the path says.
+    """
     contents = objects(body.get("contents"))
     answered = [place for place, content in enumerate(contents) if content.get("role") == "model"]
     first_turn = contents[: answered[0]] if answered else contents
@@ -47,7 +50,7 @@ def read(body: Mapping[str, Any]) -> ModelConversation:
 
 
 def addressed(conversation: ModelConversation, path: str) -> ModelConversation | None:
-    """Return the conversation with the model and mode from the path; ``None`` if the path requests no answer."""
+    """Return the conversation with the path's model and streaming mode; ``None`` if the path requests no answer."""
     if (found := _TARGET.search(path)) is None:
         return None
     return replace(conversation, model=found[1], streams=found[2].startswith("stream"))

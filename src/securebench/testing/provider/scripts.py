@@ -53,7 +53,7 @@ def _written(content: str, path: str, program: str = "cat >") -> str:
 
 
 def by_marker(known: Mapping[str, Script], otherwise: Script) -> ScriptBook:
-    """Return a book that chooses the first script whose marker is in the prompt or in a result.
+    """Return a book that chooses the first script whose marker is in the prompt or a result, or else ``otherwise``.
 
     If the prompt does not contain the task, all scripts must begin with :data:`READ_TASK`.
     """

@@ -107,7 +107,7 @@ class ModelAnswer:
 
 
 def answer_at(script: Script, results: int) -> ModelAnswer:
-    """Return the script's answer after this many results. After the script's last answer, it is ``NOTHING_LEFT``."""
+    """Return the script's answer after this many results, or ``NOTHING_LEFT`` after the script's last answer."""
     answers: list[list[Step]] = [[]]
     for step in script:
         answers[-1].append(step)

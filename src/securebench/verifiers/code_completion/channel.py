@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Chunk, ExitState, SandboxProcess
 
 MAX_READ_PAYLOAD: Final = 4096
-"""The longest payload that the host itself parses, in bytes. Verdicts and failures have about a hundred bytes."""
+"""The longest payload that the host itself parses, in bytes. Verdicts and failure reports have about 100 bytes."""
 
 _OUTPUT_SECONDS: Final = 1.0
-"""How long to wait for the marker that ends a process's output. Frames arrive on another stream."""
+"""How many seconds to wait for the marker that ends a process's output. It may arrive after a later frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class FrameChannel:
         """Receive output up to the process's end marker. Later output is not kept.
 
         Output and frames arrive on two streams, in no particular order. Without waiting for the marker, the amount of
-        output that is kept would be random. A process that never writes the marker only delays this by
+        output that is kept would be random. A process that never writes the marker delays this call by
         ``_OUTPUT_SECONDS``.
         """
         deadline = time.monotonic() + _OUTPUT_SECONDS
@@ -151,7 +151,7 @@ class FrameChannel:
             self.output += data[: max(self._keep - len(self.output), 0)]
 
     def _next_frame(self, allowed: frozenset[bytes]) -> ChannelFrame | None:
-        """Remove and return the buffer's first frame; ``None`` if incomplete. Raises :class:`ChannelEndedError`."""
+        """Remove and return the buffer's first frame, or ``None`` if incomplete. Raises :class:`ChannelEndedError`."""
         if len(self._buffer) < HEADER_BYTES:
             return None
         kind, length = bytes(self._buffer[:1]), int.from_bytes(self._buffer[1:HEADER_BYTES], "big")

@@ -133,8 +133,9 @@ class Verdict:
     """The verdict of the tests' side.
 
     ``outcome`` is ``passed``, ``failed``, or why the tests could not be completed, such as ``invalid``.
-    ``answered`` is the number of the candidate's answers, ``error`` the name of a builtin exception, ``line`` a line
-    number in the tests, and ``note`` one of :data:`NOTES`.
+    ``answered`` is the number of the candidate's answers or, with shared isolation, of its names that the tests used.
+    ``error`` is the name of a builtin exception, ``line`` a line number in the tests, and ``note`` one of
+    :data:`NOTES`.
     """
 
     outcome: str

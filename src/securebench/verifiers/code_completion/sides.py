@@ -35,7 +35,7 @@ _KEPT_SECONDS: Final = 3600.0
 _CHECK_SECONDS: Final = 5.0
 """How long a kept sandbox may take to begin a task, or to report that nothing is left of a task.
 
-Creating a new sandbox takes less time.
+Creating a new sandbox takes less time, so it is not worth waiting longer.
 """
 
 
@@ -226,7 +226,10 @@ def _open(sandbox: Sandbox, seconds: float) -> SandboxProcess:
 
 
 def _not_started(ended: ChannelEndedError, image: str) -> InfrastructureError:
-    """Return the error for a guest that did not start. The candidate is not the cause: its code has not run in it."""
+    """Return the error for a guest that did not start.
+
+    The candidate is not the cause: none of its code has run in this guest.
+    """
     if ended.end is not End.EXITED:
         return InfrastructureError(f"Python did not start: its process in the sandbox {ended.end.text}")
     return ImageError(

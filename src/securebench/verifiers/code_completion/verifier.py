@@ -118,7 +118,10 @@ class CodeCompletionVerifier(Verifier):
 
     @staticmethod
     def _settle(verdict: Verdict, details: dict[str, Any]) -> tuple[FailureReason | None, str]:
-        """Return the reason and message of a verdict. An unknown outcome is never a pass."""
+        """Return the reason and message of a verdict. An unknown outcome is never a pass.
+
+        Raises :class:`MaterializationError` for tests that cannot run with any candidate.
+        """
         details.update(phase="verdict", answered=verdict.answered)
         if verdict.outcome == "passed":
             if verdict.answered > 0:

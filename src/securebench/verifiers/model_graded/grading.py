@@ -138,7 +138,7 @@ def recorded_reply(reply: JudgeReply) -> dict[str, JsonValue]:
 
 
 def read_replies(value: Any) -> list[JudgeReply]:
-    """Return the replies in the ``evidence`` of a record. Raises ``ValueError`` if it is invalid."""
+    """Return the replies in the ``evidence`` of a record. Raises ``ValueError`` if they are invalid."""
     replies = value.get("replies") if isinstance(value, dict) else None
     if not isinstance(replies, list) or not all(isinstance(reply, dict) for reply in replies):
         raise ValueError("'evidence.replies' is not a list of objects")

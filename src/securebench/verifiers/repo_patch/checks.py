@@ -63,7 +63,7 @@ class CommandRun:
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
     def collect(self, layout: PatchLayout, adapter: Adapter) -> ReportedTests | None:
-        """Return the tests in ``layout``, which contains no change of the candidate; ``None`` if they are unknown."""
+        """Return the tests in ``layout``, which has no changes by the candidate; ``None`` if they are unknown."""
         try:
             _, reported, _ = self._report(layout, adapter, {**self._order(adapter, Controls()), "collect": True})
         except CandidateFailedError:  # not a failure of the candidate: the tests may need files that are missing
@@ -72,7 +72,7 @@ class CommandRun:
         return reported if found and reported.exit is not None else None
 
     def run_unchanged(self, layout: PatchLayout, adapter: Adapter) -> Mapping[str, str]:
-        """Return test outcomes in ``layout``, which contains no change of the candidate; empty if they are unknown."""
+        """Return test outcomes in ``layout``, which has no changes by the candidate; empty if they are unknown."""
         exit_code = self._details.get("exit_code")
         try:
             _, reported, _ = self._report(layout, adapter, self._order(adapter, Controls()))

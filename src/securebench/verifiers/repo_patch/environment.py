@@ -35,8 +35,9 @@ _WRITABLE: Final = ("/tmp", "/var/tmp", "/dev/shm", "/workspace")  # noqa: S108 
 def check_environment(image: Mapping[str, str], repository: str) -> dict[str, str]:
     """Return the environment of a command that tests the code at ``repository``.
 
-    The image's ``PATH`` is kept without entries that the candidate may have written: relative paths, paths with ``..``,
-    and directories in the repository or in world-writable directories. If no entry is left, a default ``PATH`` is used.
+    The image's ``PATH`` is kept without directories that the candidate may have changed: relative paths, paths with
+    ``..``, and everything at or below the repository or a world-writable directory. If no entry is left, a default
+    ``PATH`` is used.
     """
     kept = {name: image[name] for name in HARMLESS if name in image and not _is_candidates(image[name], repository)}
     entries = [entry for entry in image.get("PATH", "").split(":") if _is_trusted(entry, repository)]

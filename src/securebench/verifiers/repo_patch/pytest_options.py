@@ -1,6 +1,6 @@
 """Find pytest options, in a command or a configuration file, with which not all tests would run and be reported.
 
-With most of these options, none would. With ``--pdb``, the first failure would wait in a debugger.
+With most of these options, no test would run. With ``--pdb``, the first failure would wait in a debugger.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def selects_method(adapter: Adapter, request: RepoPatchRequest, tree: FileTree) 
 
 
 def configuration_directories(request: RepoPatchRequest) -> list[str]:
-    """Return the directories in which pytest searches for its configuration, in its order.
+    """Return the directories that are searched for pytest's configuration, in pytest's order.
 
     These are the command's working directory and its parents, as paths in the repository.
     """
@@ -159,7 +159,7 @@ def _path(here: bytes, name: str) -> bytes | None:
 def owns(adapter: Adapter, request: RepoPatchRequest, path: bytes) -> bool:
     """Return whether ``path``, in the repository, belongs to the command's runner: see :meth:`Adapter.owns`.
 
-    The command can name it by its absolute path, or relative to its working directory, as in ``../pytest.ini``.
+    The command can name a file by its absolute path, or relative to the working directory, as in ``../pytest.ini``.
     """
     absolute = posixpath.join(request.repository, path.decode("utf-8", "surrogateescape"))
     return adapter.owns(posixpath.relpath(absolute, request.workdir)) or adapter.owns(absolute)

@@ -11,7 +11,7 @@ verdict is the checker's exit code, as the driver reports it. Files and output d
 the checker must exit with 0 and print the state that it found, as JSON on its last line. The host compares the two
 states.
 
-Programs of the candidate that the checker starts run as the same user. The sandbox is persistent, so that the checker
+Programs of the candidate that the checker starts run as the checker's user. The sandbox is persistent, so the checker
 is not its first process. In an ephemeral sandbox, a program that takes over the first process decides the exit code.
 A program of the candidate can still do to the checker what any process can do to another process of the same user,
 unless the checker prevents this (``prctl(PR_SET_DUMPABLE, 0)``). See docs/how-to/write-a-checker.md.

@@ -105,7 +105,7 @@ def lay_out(
 
 
 def lay_out_inputs(view: VerifierView, inputs: Path) -> tuple[tuple[str, str], ...]:
-    """Write evaluation inputs, public values and read-only public assets, but not assets that the agent may change.
+    """Write evaluation inputs, public values and read-only public assets to ``inputs``, but no other public assets.
 
     Returns the paths that are mounted over a workspace, with digests. Raises the errors of
     :meth:`VisibilityAwareMaterializer.materialize`.

@@ -223,7 +223,7 @@ def _json_answers(text: str, lines: list[str]) -> list[str]:
 def _json_answer(text: str) -> list[str]:
     """Return the answers in the JSON object ``text``, then the values of its keys that suggest another answer.
 
-    The latter are those that :data:`_RIVAL_KEY` matches. The list is empty if no key holds an answer. Numbers keep
+    These are the keys that :data:`_RIVAL_KEY` matches. The list is empty if no key holds an answer. Numbers keep
     their spelling. A unit under its own key is appended to each.
     """
     if not text.lstrip().startswith("{"):

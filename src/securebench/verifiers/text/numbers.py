@@ -46,7 +46,7 @@ _REASON: Final = re.compile(
 )
 """The start of an explanation. An equation after it is not the answer.
 
-The words in the group, such as ``by`` and ``if``, count only after an answer.
+The words in the capturing group, such as ``by`` and ``if``, count only after an answer.
 """
 
 _ABOUT: Final = re.compile(r"\u2248|\\approx\b|\\sim\b|(?<![^\s$])~(?=\s?[$\d.])")
@@ -217,7 +217,7 @@ def is_unit(text: str, question: Question) -> bool:
 
 
 def is_same_number(given: Number, wanted: Number, tolerance: Fraction | None) -> bool:
-    """Return whether the numbers differ by at most ``tolerance``. Without one, their digits must be equal.
+    """Return whether the numbers differ by at most ``tolerance``. If it is ``None``, their digits must be equal.
 
     In that case, a ``given`` amount of money may still end in ``.00``. Amounts in two different currencies are never
     the same.

@@ -271,8 +271,9 @@ class Phrase:
     def _is_silent(self, word: str, more: frozenset[str] = frozenset()) -> bool:
         """Return whether ``word`` adds nothing to the phrase: it is filler, or any form of a word of the question.
 
-        Beside an answer of function words, no word is filler. Words of the question do not count if it offers a choice
-        (``red or blue?``) or contains the whole answer. Negations never count.
+        The words in ``more`` are filler, too. Beside an answer of function words, no word is filler. Words of the
+        question do not count if it offers a choice (``red or blue?``) or contains the whole answer. Negations never
+        count.
         """
         if not self._fillers:
             return False

@@ -51,7 +51,7 @@ _POWERS: Final = frozenset({"square", "cubic", "sq", "cu"})
 _DOUBTFUL: Final = (DISBELIEF | (DOUBTS - SHARED_WORDS)) - HEDGES
 """Words of doubt that are the unit of a number only if the question has them: ``1 mistake``."""
 _NEVER_UNITS: Final = NOT_UNITS | NEGATIONS | HEDGES | _DOUBTFUL
-"""Words that are not the unit of a number before them, unless :meth:`Question.counts` says so."""
+"""Words that are not the unit of a number before them, unless :meth:`Question.counts` accepts them."""
 
 _SUFFIX: Final = re.compile(r"(?:'s|ing|ies|ed|es|s|e|y)$")
 _SHORTEST_STEM: Final = 3
@@ -128,7 +128,7 @@ class Question:
         return word not in NOT_UNITS | NEGATIONS and bool(parts) and all(stem(part) in self._stems for part in parts)
 
     def counts(self, word: str) -> bool:
-        """Return whether ``word``, which can express doubt, is in the question: ``mistake`` if it counts mistakes."""
+        """Return whether ``word`` can express doubt and is in the question, in any form: ``mistake``, ``mistakes``."""
         return word in _DOUBTFUL and self.is_silent(word)
 
     def says_only(self, before: list[str], after: list[str], currency: str = "") -> bool:

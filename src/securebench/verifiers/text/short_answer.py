@@ -187,7 +187,7 @@ def _number(answer: str, expected: ExpectedAnswer) -> Number | None:
 
 
 def _settles(reading: AnswerReading, expected: ExpectedAnswer) -> bool:
-    """Return whether ``reading`` is an answer at all. If only numbers are accepted, it needs a digit or a number."""
+    """Return whether ``reading`` is an answer at all. If only numbers are accepted, it needs a digit or number word."""
     if not all(parse_number(normalize_text(accepted)) for accepted in expected.accepted):
         return True
     has_digit = any(character.isdigit() for character in reading.answer)

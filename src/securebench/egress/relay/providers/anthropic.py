@@ -61,7 +61,7 @@ _FIELDS: Final = frozenset(
         "top_p",
     }
 )
-"""The allowed parameters. Excluded: ``container`` and ``mcp_servers``, because the provider would connect to them;
+"""The allowed parameters. Excluded: ``container`` and ``mcp_servers``, because the provider would use or contact them;
 ``fallbacks``, which names other models; ``speed``, which may cost more than the tester expects."""
 
 _LINES: Final = ("fable", "haiku", "opus", "sonnet")
@@ -70,7 +70,7 @@ _ALIASES: Final = {line: (line,) for line in _LINES} | {
     "default": _LINES,
     "opusplan": ("opus", "sonnet"),
 }
-"""Aliases that Claude Code resolves to a model of one of these families. The model depends on Claude Code's version."""
+"""Each alias, and the lines of models from which Claude Code chooses. The choice depends on Claude Code's version."""
 
 _LONG_CONTEXT: Final = "[1m]"
 """A suffix of model names that only Claude Code understands: it removes the suffix and requests a beta."""

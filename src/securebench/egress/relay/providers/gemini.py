@@ -93,7 +93,7 @@ _PARTS: Final = frozenset(
         "videoMetadata",
     }
 )
-"""The allowed kinds of parts. Excluded: ``fileData``, a file that the provider stores or fetches."""
+"""The allowed fields of a part. Excluded: ``fileData``, a file that the provider stores or fetches."""
 _PROVIDER_PARTS: Final = frozenset({"codeExecutionResult", "executableCode", "toolCall", "toolResponse"})
 _INLINE: Final = frozenset({"data", "displayName", "mimeType"})
 _FUNCTION_RESPONSE: Final = frozenset({"id", "name", "parts", "response", "scheduling", "willContinue"})
@@ -286,7 +286,7 @@ def _check_generation(given: JsonValue, plan: RelayPlan) -> None:
 
 
 def _check_parts(given: JsonValue, known: frozenset[str]) -> None:
-    """Check parts, including those in the result of a function. The key of a part is its kind."""
+    """Check parts, including those in the result of a function. ``known`` are the fields that a part may have."""
     for piece in _objects(given, "parts"):
         found = _fields(piece, "a part", known, RelayRefusal.CONTENT)
         result = _fields(found.get("functionResponse"), "functionResponse", _FUNCTION_RESPONSE, RelayRefusal.CONTENT)
@@ -316,7 +316,7 @@ def _named(given: Object, what: str) -> Object:
 
 
 def _fields(given: JsonValue, what: str, known: frozenset[str], reason: RelayRefusal = RelayRefusal.FIELD) -> Object:
-    """Return the fields of an object. Raises :class:`RefusedError` if one of them is not in ``known``."""
+    """Return the fields of an object. Raises :class:`RefusedError` for another type or a field not in ``known``."""
     if given is None:
         return {}
     if not isinstance(given, dict):

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from securebench.harnesses.model.guest.apis import ModelApi, ModelReply
 
 PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds to wait before each retry, unless the provider asks for more: half a minute in total, as with the built-in
-agents."""
+"""Seconds to wait before each retry, unless the provider asks for more. In total they are half a minute, as with the
+built-in agents."""
 
 _LONGEST_PAUSE: Final = 60.0
 _OK: Final = 200

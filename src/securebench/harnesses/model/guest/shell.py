@@ -21,7 +21,7 @@ _PIECE: Final = 64 * 1024
 
 
 class _Output:
-    """The beginning and the end of an output. A thread reads it, so children that keep it open do not block."""
+    """The beginning and the end of an output. A thread reads it, because background processes may keep it open."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream

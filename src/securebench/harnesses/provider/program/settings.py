@@ -28,7 +28,7 @@ class AgentSettings:
     """The settings in a configuration, with the texts of their files.
 
     Raises :class:`ConfigError`: ``setting-unsupported`` for a setting that the program does not have, and the errors of
-    a file that cannot be read.
+    a file that cannot be read or is too large.
     """
 
     def __init__(self, name: str, declared: AgentDeclaration, config: ProviderSettings) -> None:

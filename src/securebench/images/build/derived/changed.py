@@ -98,7 +98,7 @@ def layer_of_archive(pieces: Iterator[bytes], tree: Path, shift: int) -> Iterato
 
 
 class _ImageEntry:
-    """The entry of the unpacked image at a path, which may not exist."""
+    """The entry at a path in the unpacked image, if there is one."""
 
     def __init__(self, top: int, path: bytes, shift: int) -> None:
         self._top = top

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def walk(
     top: int, skipped: Callable[[bytes], bool] | None = None, *, content: bool = True, layer: str = ""
 ) -> Iterator[TreeEntry]:
-    """Yield everything below the directory ``top`` (a descriptor). Parameters are those of :class:`TreeRules`.
+    """Yield everything below the directory ``top`` (a descriptor). The options are those of :class:`TreeRules`.
 
     Raises :class:`ImageError` (``image-too-large``) and ``OSError``.
     """

@@ -89,7 +89,7 @@ def require_engine(engine: Engine | None, recipe: DockerfileRecipe) -> Engine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerfileBuild:
-    """One build on ``engine``. ``log`` receives the engine's output. The image and its containers get ``labels``."""
+    """One build on ``engine``. ``log`` receives the engine's output. The image and all containers get ``labels``."""
 
     engine: Engine
     store: ImageStore

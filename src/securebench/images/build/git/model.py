@@ -19,7 +19,10 @@ GITLINK: Final = 0o160000
 
 MAX_FILES: Final = 200_000
 MAX_BYTES: Final = 1024**3
-"""Total size of all files, which are held in memory. The largest benchmark repositories have a third of this."""
+"""The most bytes of all files together, which are held in memory.
+
+The largest benchmark repositories have a third of this.
+"""
 MAX_DEPTH: Final = 128
 
 
@@ -42,7 +45,7 @@ class SourceTree:
 def check_path(path: bytes, what: str) -> None:
     """Raise :class:`ImageError` (``source-unusable``) for an unsafe path.
 
-    Unsafe paths lead out of the tree or into a ``.git`` directory, have empty parts, or are too deep.
+    Unsafe paths lead out of the tree or into a ``.git`` directory, have empty parts or null bytes, or are too deep.
     """
     parts = path.split(b"/")
     # A nested repository would bring history that nothing checks.

@@ -188,7 +188,7 @@ class _Pack:
         return None
 
     def entries(self) -> Iterator[tuple[bytes, int]]:
-        """Yield the name and the offset of each object."""
+        """Yield the id and the offset of each object."""
         for number in range(self._count):
             at = _NAMES + number * 20
             yield self._index[at : at + 20], self._offset(number)

@@ -76,7 +76,7 @@ def _add(objects: dict[bytes, _Object], kind: bytes, data: bytes) -> bytes:
 
 
 def _add_trees(objects: dict[bytes, _Object], names: Mapping[bytes, tuple[int, bytes]]) -> bytes:
-    """Add a tree object for each directory, deepest first, and return the name of the root's tree."""
+    """Add a tree object for each directory, deepest first, and return the id of the root's tree."""
     directories: dict[bytes, dict[bytes, tuple[int, bytes]]] = {b"": {}}
     for path, entry in names.items():
         above, _, name = path.rpartition(b"/")
@@ -85,7 +85,7 @@ def _add_trees(objects: dict[bytes, _Object], names: Mapping[bytes, tuple[int, b
             above = above.rpartition(b"/")[0]
             directories.setdefault(above, {})
     for path in sorted(directories, key=lambda path: path.count(b"/") if path else -1, reverse=True):
-        # Git compares the name of a directory as if it ended in a slash.
+        # Git sorts a directory as if its name ended in a slash.
         entries = sorted(directories[path].items(), key=lambda e: e[0] + b"/" if e[1][0] == DIRECTORY else e[0])
         data = b"".join(b"%o %s\0%s" % (mode, name, wanted) for name, (mode, wanted) in entries)
         tree = _add(objects, b"tree", data)
@@ -97,7 +97,7 @@ def _add_trees(objects: dict[bytes, _Object], names: Mapping[bytes, tuple[int, b
 
 
 def _pack(objects: Iterable[_Object]) -> tuple[bytes, bytes, bytes]:
-    """Return a git packfile that stores each of ``objects`` whole, without deltas, its index, and its name."""
+    """Return a git packfile, its index and its name. The packfile stores each of ``objects`` whole, without deltas."""
     ordered = sorted(objects, key=lambda found: found.name)
     pack = bytearray(b"PACK" + struct.pack(">II", 2, len(ordered)))
     offsets, sums = [], []
@@ -134,7 +134,7 @@ def _entry_head(kind: int, size: int) -> bytes:
 
 
 def _staged(names: Mapping[bytes, tuple[int, bytes]], tree: SourceTree) -> bytes:
-    """Return git's index with all files as committed. At its first use, git compares it with the files' content."""
+    """Return git's index with all files as committed. When git first reads it, git compares it with the files."""
     index = bytearray(b"DIRC" + struct.pack(">II", 2, len(names)))
     for path in sorted(names):
         mode, name = names[path]

@@ -24,7 +24,7 @@ UNFIT = 3
 
 
 def main() -> int:
-    """Return the exit code: 0 passed, 1 failed, 3 where tests cannot be run at all."""
+    """Return the exit code: 0 passed, 1 failed, 3 if the tests cannot be run at all."""
     with open(os.path.join(HERE, "plan.json"), encoding="utf-8") as file:
         plan = json.load(file)
     if not _out_of_reach():
@@ -53,8 +53,8 @@ def _run(plan: Dict[str, Any], word: str, writing: int) -> int:
     sys.path.insert(0, os.path.join(HERE, plan["site"]))
     tests = [os.path.join(HERE, path) for path in plan["tests"]]
     root = os.path.join(HERE, plan["root"])
-    # Without these, the candidate's programs that the tests start run as in the authors' harness: they find the modules
-    # beside them.
+    # Without these variables, the candidate's programs that the tests start run as in the authors' harness: each finds
+    # the modules beside it.
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONSAFEPATH", "PYTHONPATH"):
         os.environ.pop(name, None)
     import pytest

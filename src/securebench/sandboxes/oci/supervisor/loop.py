@@ -154,13 +154,13 @@ class Supervisor:
     def _unbind(self, channel: socket.socket, top: int) -> None:
         del self._handlers[channel.fileno()]
         self._poll.unregister(channel)
-        with suppress(OSError):  # removing the directory on the host has unmounted it already
+        with suppress(OSError):  # removing the directory on the host may have unmounted it
             mounts.detach(f"/proc/self/fd/{top}")
         os.close(top)
         channel.close()
 
     def _serve_waiting(self) -> None:
-        """Start waiting processes while fewer are starting than there are cores."""
+        """Serve waiting requests while fewer processes are starting than there are cores."""
         while self._waiting and len(self._starting) < self._most_starting:
             request = self._waiting.popleft()
             process = request.process
@@ -179,7 +179,7 @@ class Supervisor:
                     process.channel.close()
 
     def _is_wanted(self, process: RuntimeProcess) -> bool:
-        """Read what the driver sent while ``process`` was waiting. Return whether to start the process."""
+        """Read what the driver sent while the request for ``process`` waited. Return whether to start the process."""
         try:
             while (frame := receive(process.channel)) is not None:
                 if LIMIT not in frame.body:
@@ -238,7 +238,7 @@ class Supervisor:
             self._later(delay, partial(self._check_start, process, delay * 2))
 
     def _has_started(self, process: RuntimeProcess) -> None:
-        """Begin the time limit of ``process``, which has started, and start the next waiting process."""
+        """Begin the time limit of ``process``, which has started, and serve the next waiting request."""
         if process in self._starting:
             self._starting.remove(process)
             process.deadline = time.monotonic() + process.seconds
@@ -312,7 +312,8 @@ class Supervisor:
     ) -> None:
         """Report the exit of ``process``.
 
-        If its container was killed, or its detached runtime failed, first wait until nothing in it is running.
+        If it is the ``main`` of its container and was killed, or its detached runtime failed, first kill all other
+        processes of the container. If it is a command in a container that is ending, report it after ``main``.
         """
         main = container.main
         may_leave_others = os.WIFSIGNALED(status) or process.detached

@@ -112,7 +112,7 @@ class RuntimeProcess:
         self.timed_out = False
         self.killed = False
         self.is_overdue = False
-        """Whether the started process exited before its time limit, while its runtime was still running."""
+        """Whether at its time limit, the started process had exited but its runtime was still running."""
         self.lost = ""
         """Why the exit is due to the machine and not to the process, if known before the exit. Otherwise empty."""
 
@@ -153,7 +153,7 @@ class RuntimeProcess:
         code = exit_code(status)
         log = "" if code == 0 else self._read_log()
         kills = oom_kills.total > self.oom_before.total
-        start_failed = self.detached and code != 0  # even if the runtime has written a pid: the code is its own
+        start_failed = self.detached and code != 0  # even if the runtime has written a pid: the code is the runtime's
         if (log or start_failed) and (self.killed or kills):  # a kill made the runtime fail
             code, log = SIGKILLED, ""
         # If the time limit fires while the process is exiting anyway, it is not the reason for the exit.

@@ -1,4 +1,4 @@
-"""An attempt, and how to make it in its own process, so that it leaves no trace."""
+"""An attempt, and how to make it in its own process, so that it does not change the process of later attempts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEAKED = "leaked"
 
 
 class Stopped(Exception):  # noqa: N818 - the desired result, not an error
-    """An attempt was stopped by something other than an error number."""
+    """An attempt failed for a reason other than a system call's error number."""
 
 
 class Host(NamedTuple):
@@ -138,12 +138,12 @@ def number_of(name: str) -> int:
 
 
 def syscall(name: str, *arguments: object) -> int:
-    """Call the kernel directly. Raises ``OSError``."""
+    """Make the system call ``name``. Raises ``OSError``, and :class:`Stopped` on an unknown machine."""
     return syscall_number(number_of(name), *arguments)
 
 
 def syscall_number(number: int, *arguments: object) -> int:
-    """Call the kernel by number. Raises ``OSError``."""
+    """Make a system call by its number. Raises ``OSError``."""
     passed = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     result = int(_LIBC.syscall(ctypes.c_long(number), *passed))
     if result == -1:
@@ -174,7 +174,7 @@ def outcome_of(attempt: BreakoutAttempt, host: Host) -> tuple[str, str]:
 def outcome_apart(attempt: BreakoutAttempt, host: Host) -> tuple[str, str]:
     """Make ``attempt`` in a child process.
 
-    A child that is killed before the time limit is ``contained``. Any other child without an answer is ``unknown``.
+    Without an answer, the attempt is ``contained`` if a signal ended the child before the time limit, else ``unknown``.
     """
     reader, writer = os.pipe()
     child = os.fork()

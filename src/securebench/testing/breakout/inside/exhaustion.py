@@ -131,7 +131,7 @@ def _processors(_host: Host) -> str:
         pass
 
 
-@attempt("write output forever", "the harness's memory or the host's disk full", "I12", staging=ALONE)
+@attempt("write output forever", "SecureBench's memory or the host's disk full", "I12", staging=ALONE)
 def _output(_host: Host) -> str:
     for _ in range(_MUCH // 65536):
         sys.stderr.buffer.write(bytes(65536))

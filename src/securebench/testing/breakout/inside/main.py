@@ -1,4 +1,4 @@
-"""Makes the attempts that its last argument requests: ``{"host": {...}, "names": [...]}``.
+"""Makes the attempts that the last argument requests: ``{"host": {...}, "names": [...]}``.
 
 Prints two lines of JSON for each attempt: its name before it begins, and then its name, its outcome, and what stopped
 it or what it reached.
@@ -14,7 +14,7 @@ from securebench.testing.breakout.inside.base import ATTEMPTS, TOGETHER, Host, o
 
 
 def main() -> None:
-    """Make the attempts. Those that share a sandbox run in their own processes."""
+    """Make the attempts. Each of those that share a sandbox has its own process."""
     request = json.loads(sys.argv[-1])
     host = Host(**{**request["host"], "addresses": tuple(request["host"]["addresses"])})
     for name in request["names"]:

@@ -118,7 +118,7 @@ def _rewrite(_host: Host) -> None:
         raise OSError(-result, os.strerror(-result))
 
 
-@attempt("kill a process of the host by its number", "the host's processes ended", "A05")
+@attempt("kill a process of the host by its process id", "the host's processes ended", "A05")
 def _kill_victim(host: Host) -> str:
     os.kill(host.victim, 0)
     with open(f"/proc/{host.victim}/cmdline", "rb") as file:
@@ -169,7 +169,7 @@ def _kill_first(_host: Host) -> None:
     "overwrite the runtime as it enters", "the host's runtime replaced, and run as its root", "I03", staging=ENTERED
 )
 def _overwrite_runtime(_host: Host) -> str:
-    """Keep trying to open the program of each new process for writing, which works when no process runs it anymore."""
+    """Keep trying to open the program of each new process for writing. This works once no process runs the program."""
     end = time.monotonic() + _WATCH_SECONDS
     held: dict[str, int] = {}
     while time.monotonic() < end:

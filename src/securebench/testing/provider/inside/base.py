@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 SECONDS = 2.0
 ALLOWED, DENIED, DONE, UNKNOWN = "allowed", "denied", "done", "unknown"
-"""The outcomes of an attempt. ``done`` means that only a check outside the sandbox shows whether it succeeded."""
+"""The outcomes of an attempt.
+
+``done`` means that only a check outside the sandbox shows whether the attempt succeeded, ``unknown`` that it raised an
+unexpected error.
+"""
 
 
 class Targets(NamedTuple):

@@ -1,4 +1,4 @@
-"""The programs that run inside the sandboxes. The host only imports their constants.
+"""The programs that run inside the sandboxes. The host imports only their constants.
 
 They are sent over stdin, so they are neither mounted nor on a disk. They run on the image's own ``python3``, 3.8 or
 later, and import nothing but the standard library. They import as little of it as possible, because each import costs

@@ -1,9 +1,9 @@
 """The tests' side: finds comparisons and ``except`` clauses that a wrong candidate could satisfy.
 
 A call may change an argument from which the same comparison computes the expected value: ``assert tidy(xs) ==
-sorted(xs)`` passes for a ``tidy`` that empties ``xs`` and returns ``[]``. So the other side of the comparison is
-computed before and after the changes of a call are applied. If the two values differ, the comparison says nothing about
-the candidate. A bare ``xs`` on the other side is accepted, because it may mean the changed list.
+sorted(xs)`` passes for a ``tidy`` that empties ``xs`` and returns ``[]``. So the expected value is computed before
+and after the changes of a call are applied. If the two results differ, the comparison says nothing about the candidate.
+A bare ``xs`` as the expected value is accepted, because it may mean the changed list.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _EFFECTS = frozenset(["Await", "Yield", "YieldFrom", "NamedExpr"])
 
 
 class Comparisons:
-    """The comparisons in the tests whose left side contains a call, and assert methods whose first argument does."""
+    """The tests' comparisons whose left side contains a call, and assert methods whose first argument contains one."""
 
     def __init__(self, source: str) -> None:
         self._tree = compile(source, FILE, "exec", _ONLY_AST, True)
@@ -197,7 +197,7 @@ def _covers(call: Any, place: tuple[int, ...]) -> bool:
 
 
 def _compared_calls(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each call in the left side of a comparison or assert method, with the expression on the right side."""
+    """Yield each call in the left side of a comparison or assert method, with the right side unless that is a name."""
     for node in _walk(tree):
         kind = type(node).__name__
         if kind == "Compare" and [type(each).__name__ for each in node.ops] in (["Eq"], ["Is"], ["In"]):

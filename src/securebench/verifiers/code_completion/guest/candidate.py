@@ -122,7 +122,7 @@ class CandidatePeer(Peer):
         setattr(self.exported(target), *value)
 
     def _do_next(self, target: int, count: int) -> tuple[list[Any], bool]:
-        """Return the next items, up to ``count`` or fewer if the iterator is slow, and whether there may be more."""
+        """Return the next ``count`` items, or fewer if the iterator ends or is slow, and whether there may be more."""
         if target in self._late_errors:
             raise self._late_errors.pop(target)
         iterator, until = self.exported(target), monotonic() + _ITEMS_SECONDS

@@ -44,7 +44,7 @@ def begin(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange)
 
 
 def finish(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-    """Return the stand-in for an enumeration, for its member, or for an object that cannot change."""
+    """Return the stand-in for an enumeration, a member of an enumeration, or an object that cannot change."""
     parts = exchange.read_all(contents)
     if kind == "enum":
         return peer.keep(parts[0], make_enum(peer, parts))

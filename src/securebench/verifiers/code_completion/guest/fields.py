@@ -101,7 +101,7 @@ def fields_equal(self: Any, other: Any) -> Any:
 
 
 def _require_given_fields(self: Any, other: Any, *, are_equal: bool = True) -> None:
-    """Check that a comparison considered the fields that the tests gave when they built one of the two objects.
+    """Check that a comparison considered the fields that the tests gave, if they built only one of the two objects.
 
     A class could exclude fields with wrong values from comparisons. So :class:`UnsupportedError` is raised if the
     objects ``are_equal`` but differ in a given field, or if they are not equal and the class compares no given field.

@@ -4,11 +4,11 @@ Tests are trusted, but the values that they receive are hostile. A bug in decodi
 of the process that runs the tests. So the forking process treats its child processes as hostile, to itself and to the
 next task:
 
-* It reads only START, which has a fixed length, and repeats the random number in it. Only this process uses descriptor
-  2, on which it reports that nothing is left. The host sends the next START only after that report. So nothing that a
-  task has written can be mistaken for the answer to the next START.
-* It is not dumpable, so it cannot be traced. It blocks signals, but not SIGKILL and SIGSTOP of the same user. SIGKILL
-  ends the sandbox. After SIGSTOP, the host replaces the sandbox.
+* It reads only START, which has a fixed length, and sends back the random number in it. Only this process uses
+  descriptor 2, on which it reports that a task left nothing behind. The host sends the next START only after that
+  report. So nothing that a task has written can be mistaken for the answer to the next START.
+* It is not dumpable, so it cannot be traced. It blocks all signals except SIGKILL and SIGSTOP, which cannot be blocked.
+  SIGKILL ends the sandbox. After SIGSTOP, the host replaces the sandbox.
 * It does not clean up after a task, since that could fail. It looks for processes, files, objects that outlive their
   process, changed settings and network traffic. If it finds any, it exits, which ends the sandbox.
 
@@ -112,8 +112,8 @@ class CheckedSandbox:
     def fork(self) -> int:
         """Fork a process for a task, and return its id: 0 in the new process.
 
-        The new process has its own session, because the kernel may schedule a session as a unit, and each of its
-        processes can change the niceness of the unit. It is dumpable, and has the original signal mask.
+        The new process has its own session, because the kernel may schedule a session as a unit, and each process
+        of a session can change the niceness of the unit. The new process is dumpable, and has the original signal mask.
         """
         child = os.fork()
         if child == 0:
@@ -148,7 +148,7 @@ class CheckedSandbox:
         found: list[Any] = [_read(path) for path in _FILES]
         found.append(_signal.sigpending())
         # The count of out-of-memory kills is that of the whole machine, because the sandbox cannot see its own. After
-        # a kill in this sandbox, the driver would attribute any later kill in it to memory, too.
+        # such a kill in this sandbox, the driver would attribute any later SIGKILL in it to memory, too.
         found.append(int(_read("/proc/vmstat").partition("\noom_kill ")[2].partition("\n")[0]))
         found.append([self._syscall(self._ioprio_get, 1, pid) for pid in (0, 1)])
         for process in ("self", "1"):  # processes of the same user can change the scheduling of both

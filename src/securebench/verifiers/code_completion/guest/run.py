@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Run:
     """One run of the tests.
 
-    ``lookup`` returns the candidate's object for a name. ``defined`` returns those of the given names that the
-    candidate defines.
+    ``starter`` contains the names that the row's starter code defines. ``lookup`` returns the candidate's object for a
+    name. ``defined`` returns those of the given names that the candidate defines.
     """
 
     def __init__(

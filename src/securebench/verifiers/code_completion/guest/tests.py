@@ -161,7 +161,7 @@ class JudgingPeer(Peer):
         return found
 
     def not_a_number(self) -> float:
-        """Return the NaN for a NaN of the candidate. Unless the tests name NaN, it notes comparisons by order."""
+        """Return the object for a NaN of the candidate. It notes comparisons by order unless the tests name NaN."""
         if self._make_nan is None:
             from securebench.verifiers.code_completion.guest.nan import nan_maker
 
@@ -220,7 +220,7 @@ class JudgingPeer(Peer):
     # Values that are received from the candidate.
 
     def adopt(self, tag: list[Any]) -> Any:
-        """Return the stand-in for a reference to an object of the candidate, or the object of this side."""
+        """Return what ``tag`` refers to: the stand-in for an object of the candidate, or an object of this side."""
         if tag[0] != "mine":
             return super().adopt(tag)
         _, number, trait = tag
@@ -252,7 +252,7 @@ class JudgingPeer(Peer):
         return begin(self, kind, contents, exchange)
 
     def finish(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-        """Return the stand-in for an enumeration, its member, an object that cannot change, or an exception."""
+        """Return the stand-in for an enumeration, a member of one, an object that cannot change, or an exception."""
         if kind == "error":
             return super().finish(kind, contents, exchange)
         from securebench.verifiers.code_completion.guest.described import finish

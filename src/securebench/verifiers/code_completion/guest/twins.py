@@ -2,8 +2,8 @@
 
 For each class of the candidate, this side makes a class with the same name and bases, so that ``isinstance``,
 ``issubclass``, ``type`` and ``except`` are evaluated on this side. These classes contain no code of the candidate.
-Comparisons use copied plain data. If the tests use the name of a class, its other operators send a request to the
-candidate, and return a copy of the result.
+Comparisons use copied plain data. If the tests use the name of a class, other operators on its objects send a
+request to the candidate, and return a copy of the result.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NEVER_FORWARDED = frozenset(
 _BLOCKS = frozenset({"__enter__", "__aenter__", "__aexit__"})
 """Operators of ``with``, which compares nothing. They work even if the tests do not name the object's class.
 
-All other operators are then refused, because they could be used to fake a comparison."""
+If the tests do not name the class, all other operators are refused, because they could fake a comparison."""
 _MAX_NAMES = 1000
 
 

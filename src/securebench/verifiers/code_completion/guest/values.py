@@ -132,7 +132,8 @@ _VALUES: dict[tuple[str, str], tuple[Callable[[Any], list[Any] | None], Callable
 }
 """For each class, a function that returns the parts of a value, and a function that rebuilds the value.
 
-The first function returns ``None`` for a value that cannot be split. If the second is ``None``, the class is called.
+The first function returns ``None`` for a value that cannot be split. If the second is ``None``, the class is called
+with the parts.
 """
 _BUILTIN_CLASSES = {
     type(vars(type)): ("types", "MappingProxyType"),

@@ -110,7 +110,7 @@ class UnittestAdapter(LauncherAdapter):
 
     @property
     def selected(self) -> tuple[str, ...]:
-        """The files and directories that the command's labels may refer to, or in which ``discover`` starts.
+        """The files and directories that the command's labels may refer to, or the directory where ``discover`` starts.
 
         Labels are modules, classes or paths. Paths that do not exist select nothing.
         """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.words import NameMaker
 
 MAX_PLAIN: Final = 2
-"""The most groups of tests in a file (its functions, or one of its classes) that get a test that always fails.
+"""The most groups in a file that get a test that always fails. A group is the file's functions, or one of its classes.
 
 If no test of the file is copied, each of these groups gets this many such tests.
 """
@@ -47,7 +47,7 @@ _OWN_SOURCE = re.compile(r"getsource|lineno|currentframe|_getframe|linecache|ins
 """Signs that a module inspects its own source lines. New functions outside of classes are then added at its end."""
 
 _OWN_LINE = re.compile(r"currentframe|_getframe|inspect\.stack|__line__")
-"""Signs that a test compares its own line number. A control copied from it could pass on its line, so it gets none."""
+"""Signs that a test compares its own line number. A control on another line could pass, so such a test gets none."""
 
 _OWN_TEST_NAMES = re.compile(r"_testMethodName|nodeid|node\.name|self\.id\(\)|PYTEST_CURRENT_TEST|co_name")
 """Signs that a module inspects the names of running tests. Its tests keep their names."""

@@ -114,7 +114,7 @@ class Judge:
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
     def _emptied(self, real: Mapping[str, str], needed: Required) -> set[CasePlace]:
-        """Return the places of required tests whose outcome is in ``EMPTY`` with the change, but not without it."""
+        """Return the places of ``needed`` that must not be skipped, but are skipped or xfailed only with the change."""
         empty = {
             test: place for test, outcome in real.items() if outcome in EMPTY and (place := self._adapter.place(test))
         }
@@ -123,7 +123,7 @@ class Judge:
         return {place for test, place in suspect.items() if unchanged.get(test) not in EMPTY}
 
     def _ids(self, real: Mapping[str, str], descriptions: Mapping[str, str]) -> _Ids:
-        """Return the outcomes by test id. ``xfailed`` becomes ``skipped`` if the unchanged code does not have it."""
+        """Return the outcomes by test id. ``xfailed`` becomes ``skipped`` if the change caused it."""
         ids = _Ids(real, self._adapter, descriptions, self._controls.places)
         wanted = self._request.pass_to_pass
         if not ids.missed(wanted, PASSING, "") or ids.missed(wanted, PASSING | {"xfailed"}, ""):
@@ -174,9 +174,9 @@ class Judge:
 class _Seen:
     """The reported outcomes, divided into outcomes of the task's own tests and outcomes of controls.
 
-    The variants of a test are recognized by their new names. The variant with the test's own name is recognized
-    because it is in the same class or module. A subclass inherits the variants and runs them, too. If the test files do
-    not show the inheritance, the inherited controls do not count, because the subclass may override the tests.
+    The variants of a test are recognized by their new names. The variant with the test's own name is recognized because
+    it is in the same class or module as the others. A subclass inherits the variants and runs them, too. If the test
+    files do not show the inheritance, the inherited controls do not count, because the subclass may override the tests.
     """
 
     def __init__(self, outcomes: Mapping[str, str], adapter: Adapter, controls: Controls) -> None:
@@ -265,9 +265,10 @@ class _Seen:
     def _weigh(self, group: ControlGroup, function: str, tests: list[str], own: list[str]) -> set[CasePlace]:
         """Return a set with the place of the control ``function``, or an empty set if none of its ``tests`` count.
 
-        Add the place to ``passed`` or ``missing`` if a test that counts did not fail, and to ``missing`` if the control
-        did not run although the task's test passed. Parameters have the same order in a control, but may have other
-        names. If their number differs, all tests count.
+        A test counts if its original passed. Add the place to ``passed`` or ``missing`` if a test that counts did not
+        fail, and to ``missing`` if the control did not run although the task's test passed. The cases of a parametrized
+        control have the order of the originals, but may have other ids. If their number differs, all of them count as
+        soon as one original passed.
         """
         place = group.place._replace(function=function)
         if not group.real:
@@ -307,7 +308,7 @@ class _Key(NamedTuple):
 
 
 def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
-    """Return the counterpart in ``tests`` of each id in ``own``. Returns an empty list if they do not fit.
+    """Return the counterpart in ``tests`` of each id in ``own``. Returns an empty list if these lists differ in length.
 
     ``named`` has an id for each of ``tests``. If these ids are those in ``own``, counterparts have the same id.
     Otherwise they have the same position.
@@ -319,14 +320,17 @@ def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
 
 
 def _same_home(one: CasePlace, other: CasePlace) -> bool:
-    """Return whether two tests are in one class or module. Only the ends of names count: code can change the rest."""
+    """Return whether two tests are in one class or module.
+
+    Only the last names of both places are compared, as many as the shorter place has: code can change earlier names.
+    """
     first, second = [(place.stem, *place.classes) for place in (one, other)]
     length = min(len(first), len(second))
     return first[-length:] == second[-length:]
 
 
 def _frame(test: str, function: str) -> str:
-    """Return a test id without its function and parameters. It is the same for all tests of a class."""
+    """Return a test id without its function and parameters. The result is the same for all tests of a class."""
     before, _, after = test.partition("[")[0].rpartition(function)
     return f"{before}:{after}"
 
@@ -399,7 +403,7 @@ class _Ids:
         return missed
 
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
-        """Return whether the good outcome of ``test`` can be one of the task's own tests.
+        """Return whether the good outcome of ``test`` can come from one of the task's own tests.
 
         True if the task's files do not define ``test``, or if it is the id of a reported test. Otherwise, all tests
         that were reported at one of the places that define it must have a good outcome.

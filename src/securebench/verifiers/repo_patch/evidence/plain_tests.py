@@ -38,7 +38,7 @@ _WORDS: Final = ["value", "number", "result", "total", "entry", "found"]
 
 
 def plain_test(name: str, used: set[str], *, method: bool, case: bool) -> str:
-    """Return the source of a failing test ``name``. In a ``unittest`` case, it prefers the assert methods ``used``."""
+    """Return the source of a failing test. In a ``unittest`` case, the assert methods ``used`` are preferred."""
     forms = [form for key, form in _CASE.items() if key in used] if case else []
     low, high = secrets.randbelow(90) + 5, secrets.randbelow(90) + 100
     body = _RANDOM.choice(forms or list(_FUNCTION.values())).format(

@@ -234,7 +234,7 @@ def _of_system(before: Any, found: Any) -> None:
 
 
 def _of_plugin_replacements(loaded: Any, found: Any, kept: Any) -> None:
-    """Add to ``found`` the functions with which loaded plugins replace others, and ``addSubTest`` if it is missing."""
+    """Add to ``found`` the functions with which loaded plugins replace others, and note a missing ``addSubTest``."""
     if "_pytest.unittest" in loaded:
         found.setdefault(_RESULT + "addSubTest", _digest("absent"))
     for place in PLUGIN_REPLACEMENTS.values():

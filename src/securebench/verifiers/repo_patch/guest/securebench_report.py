@@ -159,7 +159,7 @@ def _may_fail(item: Any) -> bool:
 
 
 def _error(item: Any, excinfo: Any) -> str:
-    """Return the name of the call's exception, ``unittest`` if pytest stores it in ``_excinfo``, or an empty string."""
+    """Return the name of the test's exception, ``unittest`` if pytest stores it in ``_excinfo``, or an empty string."""
     if excinfo is not None:
         return str(excinfo[0].__name__)
     return "unittest" if getattr(item, "_excinfo", None) else ""
