@@ -55,7 +55,7 @@ def require_source(path: str) -> str:
 
 
 def require_task_file(path: str) -> str:
-    """Return ``path`` if the agent's payload may be placed there. Raises :class:`PathPolicyError`."""
+    """Return ``path`` if the task file may be placed there. Raises :class:`PathPolicyError`."""
     fault = "" if path == DEFAULT_TASK_FILE else mount_fault(path, Visibility.PUBLIC)
     if fault:
         raise PathPolicyError(

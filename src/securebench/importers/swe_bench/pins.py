@@ -126,7 +126,7 @@ class Pins:
 
 @cache
 def shipped_pins() -> Pins:
-    """Return SecureBench's own pins. Each version with a release was built from it, and some of its tests passed."""
+    """Return SecureBench's own pins. Each source release that they name was built, and some of its tests passed."""
     pins = Pins()
     for path in sorted(_SHIPPED.glob("*.yaml")):
         pins = read_pins(path).over(pins)

@@ -228,7 +228,7 @@ def _verifier_contradictions(record: Mapping[str, Any]) -> Iterator[str]:
     metadata, reason = record.get("verifier_metadata"), record.get("failure_reason")
     reported = metadata.get("reason", reason) if isinstance(metadata, dict) else reason
     if reported != reason and status in _SCORED and (reported is None or reported in [*FailureReason]):
-        yield f"the verifier's reason {reported!r} contradicts the status {status.value!r}"
+        yield f"the verifier's reason is {reported!r}, but 'failure_reason' is {reason!r}"
 
 
 def _utf8(text: str) -> bytes:

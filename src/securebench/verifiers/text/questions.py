@@ -212,7 +212,8 @@ class Question:
 def stem(word: str) -> str:
     """Return an approximate common stem of inflected forms: ``stop`` and ``stopped``, ``buy`` and ``bought``.
 
-    If the stem would be shorter than :data:`_SHORTEST_STEM` letters, the whole word or verb is returned.
+    An irregular form is first replaced by its verb. If the stem would be shorter than :data:`_SHORTEST_STEM` letters,
+    nothing is cut off.
     """
     whole = IRREGULAR.get(word, word)
     base = _SUFFIX.sub("", whole).rstrip("eiy")

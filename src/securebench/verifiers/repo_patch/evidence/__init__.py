@@ -10,6 +10,7 @@
 In this package, only the adapters depend on the runner. To add a runner:
 
 * recognize its command in :mod:`securebench.runner_commands`;
-* subclass :class:`~.adapter.Adapter`, and add a function that returns the adapter to ``ADAPTERS`` in ``adapters.py``;
+* subclass :class:`~.adapter.Adapter`, and in ``adapters.py``, extend ``ADAPTERS`` with a function that returns the
+  adapter;
 * write a reporter in ``../guest`` with ``securebench_channel``.
 """

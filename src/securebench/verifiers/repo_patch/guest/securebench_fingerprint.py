@@ -42,7 +42,7 @@ IGNORED_NAMES = frozenset(
         "_pytest.unittest:TestCaseFunction.failfast",
     ]
 )
-"""Names that interactive displays, mocks, legacypath, pytest-subtests and Hypothesis replace, which is honest."""
+"""Names that ``sys.displayhook``, mocks, legacypath, pytest-subtests and Hypothesis replace, which is honest."""
 
 _RESULT = "_pytest.unittest:TestCaseFunction."
 PLUGIN_REPLACEMENTS = {
