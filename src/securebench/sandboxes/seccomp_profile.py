@@ -122,8 +122,10 @@ Without this name, gVisor would refuse the call, and so ``select`` would fail in
 _BITS_OF_PID: Final = 22
 """No kernel assigns a pid above 2 ** 22 (PID_MAX_LIMIT)."""
 _LOW_HALF: Final = 0xFFFF_FFFF
-"""A mask of the bits of a pid argument that the kernel reads. A filter sees all 64 bits."""
+"""A mask of the bits of an ``int`` argument that the kernel reads. A filter sees all 64 bits."""
 _AF_VSOCK: Final = 40
+_BITS_OF_FAMILY: Final = 6
+"""No kernel knows an address family of 64 or more."""
 _NAMESPACES_OF_CLONE: Final = 0x7E02_0000
 """All flags of ``clone`` that create a namespace."""
 _PERSONALITIES: Final = (0x0, 0x0008, 0x2_0000, 0x2_0008, 0xFFFF_FFFF)
@@ -153,7 +155,7 @@ def profile(machine: str, capabilities: Collection[str] = ()) -> dict[str, Any]:
             {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
             *(_allow("personality", index=0, op="SCMP_CMP_EQ", value=value) for value in _PERSONALITIES),
             *_limits_but_of_init(),
-            _allow("socket", index=0, op="SCMP_CMP_NE", value=_AF_VSOCK),
+            *_sockets_but_vsock(),
         ],
     }
 
@@ -180,6 +182,16 @@ def _limits_but_of_init() -> Iterator[dict[str, Any]]:
     yield _allow("prlimit64", index=0, op="SCMP_CMP_MASKED_EQ", value=_LOW_HALF)
     for bit in range(1, _BITS_OF_PID + 1):
         yield _allow("prlimit64", index=0, op="SCMP_CMP_MASKED_EQ", value=1 << bit, valueTwo=1 << bit)
+
+
+def _sockets_but_vsock() -> Iterator[dict[str, Any]]:
+    """Return rules that allow ``socket`` for every address family in which one of the lowest bits is not vsock's.
+
+    A rule for every family that is not equal to vsock's would allow vsock to a program that sets higher bits, because
+    the kernel reads only the lower half of the argument.
+    """
+    for bit in range(_BITS_OF_FAMILY):
+        yield _allow("socket", index=0, op="SCMP_CMP_MASKED_EQ", value=1 << bit, valueTwo=~_AF_VSOCK & 1 << bit)
 
 
 def _names(groups: str) -> Iterator[str]:

@@ -31,7 +31,7 @@ _NAME: Final = "libseccomp.so.2"
 _INSTALL: Final = "install libseccomp 2.5 or newer (apt-get install libseccomp2), or use the docker driver"
 
 _ACTIONS: Final = {"SCMP_ACT_ALLOW": 0x7FFF_0000, "SCMP_ACT_ERRNO": 0x0005_0000}
-_COMPARISONS: Final = {"SCMP_CMP_NE": 1, "SCMP_CMP_EQ": 4, "SCMP_CMP_MASKED_EQ": 7}
+_COMPARISONS: Final = {"SCMP_CMP_EQ": 4, "SCMP_CMP_MASKED_EQ": 7}
 _X32: Final = 0x4000_003E
 _ARCHITECTURES: Final = {
     "SCMP_ARCH_X86_64": 0xC000_003E,

@@ -118,6 +118,7 @@ _NUMBERS = {
     "reboot": (169, 142),
     "request_key": (249, 218),
     "setns": (308, 268),
+    "socket": (41, 198),
     "swapon": (167, 224),
     "syslog": (103, 116),
     "umount2": (166, 39),

@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 
-from securebench.testing.breakout.inside.base import BreakoutAttempt, Host, Stopped, add, attempt
+from securebench.testing.breakout.inside.base import BreakoutAttempt, Host, Stopped, add, attempt, syscall
 
 _SECONDS = 2.0
 _SIOCSIFADDR, _SIOCSIFFLAGS = 0x8916, 0x8914
@@ -96,6 +96,11 @@ def _raw(_host: Host) -> None:
 def _vsock(_host: Host) -> None:
     with socket.socket(_AF_VSOCK, socket.SOCK_STREAM) as opened:
         opened.bind((_ANY_CID, _ANY_CID))
+
+
+@attempt("open a socket to the hypervisor with other bits that the kernel ignores", "the hypervisor reached", "I20")
+def _vsock_of_64_bits(_host: Host) -> None:
+    os.close(syscall("socket", 1 << 32 | _AF_VSOCK, int(socket.SOCK_STREAM), 0))
 
 
 @attempt("listen to the host's audit log by netlink", "events on the host revealed", "I20")
