@@ -67,20 +67,18 @@ def test_a_resumed_run_does_not_stop() -> None:
 
 
 def test_a_node_with_errors_is_distrusted_and_the_run_goes_on() -> None:
-    """Errors in a row count for the node that has them. The run stops when every node is like that."""
+    """Errors in a row count for the node that has them. Only the executor knows if another one is left."""
     breaker = Breaker(ScriptedDriver())
     failed = record(
         status=STATUS.ERROR,
         verifier=None,
         failure=Failure(FailureReason.STORAGE_FAILED, FailurePhase.PRODUCE, "no space left on device"),
     )
-    assert not breaker.trips(record(), "good")
     assert not any(breaker.trips(failed, "bad") for _ in range(ERRORS_IN_A_ROW))
     assert "no space left" in breaker.distrusts("bad")
     assert not breaker.distrusts("good")
-    *before, last = [breaker.trips(failed, "good") for _ in range(ERRORS_IN_A_ROW)]
-    assert not any(before)
-    assert "in a row" in last
+    assert not breaker.trips(record(), "bad")
+    assert not breaker.distrusts("bad")
 
 
 def test_a_run_without_a_working_agent_stops_and_can_be_resumed(tmp_path: Any) -> None:

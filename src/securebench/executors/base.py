@@ -72,7 +72,10 @@ class Worker(ABC):
 
     @abstractmethod
     def distrusts(self, node: str) -> str:
-        """Return why ``node`` should get no more assignments, or an empty string if it may get more."""
+        """Return why ``node`` should get no more assignments, or an empty string if it may get more.
+
+        If no node is left, the executor must raise :class:`InfrastructureError`.
+        """
 
 
 class RemoteWorker(ABC):

@@ -30,7 +30,8 @@ _MAX_INTEGER = 2**63
 _NULL = re.compile(r"~|null|Null|NULL|")
 _TRUE = re.compile(r"true|True|TRUE")
 _FALSE = re.compile(r"false|False|FALSE")
-_INTEGER = re.compile(r"[-+]?[0-9]{1,20}")
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_INTEGER_CHARACTERS = 20
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _AMBIGUOUS = re.compile(
@@ -210,7 +211,7 @@ def _plain(text: str) -> JsonValue:
 
 
 def _integer(text: str) -> int:
-    value = int(text)
+    value = int(text) if len(text) <= _INTEGER_CHARACTERS else _MAX_INTEGER  # int() refuses thousands of digits
     if not -_MAX_INTEGER <= value < _MAX_INTEGER:
         raise ValueError("which does not fit in 64 bits")
     return value

@@ -40,8 +40,9 @@ class Breaker:
     """Watches the records of a run, from any thread.
 
     A resumed run that already has records, apart from those of errors, is not stopped for failed starts: its user has
-    seen how the agent failed. Errors in a row are counted for each node; this machine is the node ``""``. A run stops
-    when every node has too many.
+    seen how the agent failed. Errors in a row are counted for each node; this machine is the node ``""``. With too many
+    errors, this machine stops the run. Another node gets no more tasks, and the executor stops the run if no node is
+    left: only the executor knows all nodes.
     """
 
     def __init__(self, driver: SandboxDriver, *, is_resumed: bool = False) -> None:
@@ -63,13 +64,9 @@ class Breaker:
         in_a_row = self._errors_in_a_row(record, node)
         if record.failure is None or not in_a_row:
             return ""
-        if record.failure.reason is FailureReason.STORAGE_FAILED and not node:  # all tasks use the same directory
+        if record.failure.reason is FailureReason.STORAGE_FAILED:  # all tasks use the same directory
             return record.failure.message
-        if (
-            record.failure.reason is FailureReason.ENGINE_UNAVAILABLE
-            and not node
-            and (trouble := self._engine_trouble())
-        ):
+        if record.failure.reason is FailureReason.ENGINE_UNAVAILABLE and (trouble := self._engine_trouble()):
             return f"the sandbox engine stopped: {trouble}"
         if in_a_row >= ERRORS_IN_A_ROW:
             source = _SOURCES.get(record.failure.reason, "")
@@ -101,11 +98,10 @@ class Breaker:
         )
 
     def _errors_in_a_row(self, record: TaskRecord, node: str) -> int:
-        """Return the number of errors in a row on the node with the fewest; 0 for an unusable task.
+        """Return the number of errors in a row on this machine, with ``record``; 0 for a record from another node.
 
-        The number includes ``record``.
-
-        A task that cannot be judged, because of its rubric for example, says nothing about the next task.
+        For an unusable task it is 0, too: a task that cannot be judged, because of its rubric for example, says nothing
+        about the next task.
         """
         if record.failure is not None and record.failure.reason is FailureReason.TASK_UNUSABLE:
             return 0
@@ -113,7 +109,7 @@ class Breaker:
             is_error = record.status is VerificationStatus.ERROR
             self._errors[node] = self._errors.get(node, 0) + 1 if is_error else 0
             self._last[node] = record.failure.message if record.failure else ""
-            return min(self._errors.values())
+            return 0 if node else self._errors[node]
 
     def _engine_trouble(self) -> str:
         try:

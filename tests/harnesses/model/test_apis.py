@@ -108,6 +108,24 @@ def test_thoughts_are_sent_back_where_they_can_be() -> None:
     assert made.items[1:] == [kept, {key: value for key, value in call.items() if key != "id"}]
 
 
+MALFORMED = {
+    "chat_completions": {"choices": [{"message": {"content": "x", "tool_calls": [{"id": "c1", "function": {}}]}}]},
+    "responses": {"status": "completed", "output": [{"type": "message", "content": []}, {"type": "function_call"}]},
+    "messages": {"content": [{"type": "tool_use"}]},
+    "gemini": {"candidates": [{"content": {"parts": [{"functionCall": {}}]}}]},
+}
+
+
+@pytest.mark.parametrize("dialect", MALFORMED)
+def test_a_malformed_answer_is_not_added(dialect: str) -> None:
+    """The request is repeated as it was: a call without its result would be rejected."""
+    made = api(dialect)
+    before = list(made.items)
+    with pytest.raises(INVALID):
+        made.take(MALFORMED[dialect])
+    assert made.items == before
+
+
 def test_the_limit_has_two_names() -> None:
     """A server that rejects one gets the other, and no request is repeated for another reason."""
     made = ChatCompletionsApi({**SETUP, "max_tokens": 5})

@@ -242,6 +242,17 @@ def test_a_hidden_file_that_the_dockerfile_copies_is_refused(tmp_path: Path, ste
     assert "hidden" in _refusal(tmp_path, {**_HIDDEN, **ignoring_others, "environment/Dockerfile": f"{_HEAD}{steps}\n"})
 
 
+def test_a_solution_with_the_name_of_a_test_hides_nothing(tmp_path: Path) -> None:
+    """Each is looked for in the image, and the name of the hidden files depends on both."""
+    changes = {**_HIDDEN, "environment/Dockerfile": f"{_HEAD}COPY tests /app/tests\n"}
+    twin = {"solution/test_outputs.py": "answer = 42\n"}
+    assert "tests/test_outputs.py" in _refusal(tmp_path / "a", {**changes, **twin})
+    one, other = (
+        _harbor(tmp_path / name, {**twin, "tests/test_outputs.py": f"def test_{name}(): ...\n"}) for name in "bc"
+    )
+    assert not {path for path in one.trees if path.startswith("hidden/")} & {*other.trees}
+
+
 @pytest.mark.parametrize(
     ("steps", "ignore"),
     [

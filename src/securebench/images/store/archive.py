@@ -27,7 +27,7 @@ from securebench.images.layout import (
     text,
     texts,
 )
-from securebench.images.reference import check_reference
+from securebench.images.reference import check_reference, is_image_id
 from securebench.images.registry.documents import Index, parse_manifest, runs_on
 from securebench.images.registry.model import Platform
 from securebench.images.store.archive_files import (
@@ -196,8 +196,8 @@ def _wrong_platform(where: str, problem: str, machine: Platform) -> ImageError:
 
 
 def _is_reference(name: str) -> bool:
-    """Return whether ``name`` is a complete reference, unlike a tag without a name."""
-    if ":" not in name:
+    """Return whether ``name`` is a complete reference, unlike an image id or a tag without a name."""
+    if ":" not in name or is_image_id(name):
         return False
     try:
         check_reference(name)

@@ -195,11 +195,10 @@ def _without_hidden(task: TerminalTask, facts: Dockerfile) -> TerminalTask:
     """
     private = {
         file.data: path
-        for path, file in {**task.tests, **task.solution}.items()
-        if len(file.data) >= _MIN_DISTINCTIVE_BYTES
+        for path, file in (*task.tests.items(), *task.solution.items())
+        if len(file.data) >= _MIN_DISTINCTIVE_BYTES and path.endswith((".py", ".sh", ".yaml"))
     }
-    telling = {data for data, path in private.items() if path.endswith((".py", ".sh", ".yaml"))}
-    hidden = [path for path, file in task.context.items() if file.data in telling]
+    hidden = [path for path, file in task.context.items() if file.data in private]
     for path in hidden:
         if facts.copies(path) and not is_ignored(path, task.context):
             message = f"{path} in its image is identical to the hidden file {private[task.context[path].data]}"
@@ -283,7 +282,9 @@ def _report(task: TerminalTask, script: VerifierScript, workdir: str, changed: l
 
 
 def _directory(task: TerminalTask) -> str:
-    return f"{task.name}-{tree_digest({**task.tests, **task.solution})}"
+    # A test and a solution file may have the same path.
+    solution = {f"solution/{path}" if path in task.tests else path: file for path, file in task.solution.items()}
+    return f"{task.name}-{tree_digest({**task.tests, **solution})}"
 
 
 def _image_name(task: TerminalTask) -> str:

@@ -94,10 +94,14 @@ def _unknown(_raw: bytes) -> bytes:
 
 
 def _gunzipped(raw: bytes) -> bytes:
+    gzip = zlib.decompressobj(_GZIP)
     try:
-        return zlib.decompressobj(_GZIP).decompress(raw, MAX_BODY_BYTES + 1)
+        body = gzip.decompress(raw, MAX_BODY_BYTES + 1)
     except zlib.error:
         raise BodyError(400, "the body is not valid gzip data") from None
+    if not gzip.eof and len(body) <= MAX_BODY_BYTES:
+        raise BodyError(400, "the body's gzip data is incomplete")
+    return body
 
 
 def _unzstd(raw: bytes) -> bytes:

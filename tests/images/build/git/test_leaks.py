@@ -178,3 +178,12 @@ def test_a_hostile_repository_is_said_to_be_unreadable(clean: Path) -> None:
     pack.chmod(0o644)
     pack.write_bytes(b"rubbish!" * 1000)
     assert "objects" in _places(clean)
+
+
+def test_a_repository_with_other_ids_is_said_to_be_unchecked(tmp_path: Path) -> None:
+    """Its commits have SHA-256 ids, and one of them may be the answer."""
+    tmp_path.joinpath("file").write_text("1")
+    git(tmp_path, "init", "--quiet", "--object-format=sha256")
+    commit(tmp_path)
+    _forget(tmp_path)
+    assert "objects" in _places(tmp_path)

@@ -131,14 +131,13 @@ class ChatCompletionsApi(ModelApi):
         choice = answer["choices"][0]
         message, reason = choice["message"], choice.get("finish_reason")
         text, calls = _text(message.get("content")), message.get("tool_calls") or []
-        self.items.append({"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})})
         found = tuple(
             ToolCall(call.get("id") or "", _command(call["function"]["name"], call["function"]["arguments"]))
             for call in calls
         )
         refused = reason == "content_filter" or bool(message.get("refusal"))
         usage = answer.get("usage") or {}
-        return ModelReply(
+        reply = ModelReply(
             text,
             _text(message.get("reasoning_content") or message.get("reasoning")),
             found,
@@ -146,6 +145,8 @@ class ChatCompletionsApi(ModelApi):
             _count(usage.get("prompt_tokens")),
             _count(usage.get("completion_tokens")),
         )
+        self.items.append({"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})})
+        return reply
 
     def results(self, outputs: Iterable[tuple[ToolCall, str]]) -> None:
         """See :meth:`ModelApi.results`."""
@@ -177,22 +178,22 @@ class ResponsesApi(ModelApi):
         status, why = answer.get("status"), (answer.get("incomplete_details") or {}).get("reason")
         if status == "failed":
             raise ValueError("the answer failed")
-        texts, thoughts, calls = [], [], []
+        texts, thoughts, calls, items = [], [], [], []
         refused = why == "content_filter"
         for item in answer["output"]:
             match item["type"]:
                 case "message":
                     texts += [part["text"] for part in item["content"] if part["type"] == "output_text"]
                     refused = refused or any(part["type"] == "refusal" for part in item["content"])
-                    self.say("assistant", _text(item["content"]))
+                    items.append(self.message("assistant", _text(item["content"])))
                 case "reasoning":
                     thoughts += [part["text"] for part in item.get("summary") or ()]
-                    self.items += [item] if item.get("encrypted_content") else []
+                    items += [item] if item.get("encrypted_content") else []
                 case "function_call":
                     calls.append(ToolCall(item["call_id"], _command(item["name"], item["arguments"])))
-                    self.items.append({key: item[key] for key in ("type", "call_id", "name", "arguments")})
+                    items.append({key: item[key] for key in ("type", "call_id", "name", "arguments")})
         usage = answer.get("usage") or {}
-        return ModelReply(
+        reply = ModelReply(
             "\n".join(texts),
             "\n".join(thoughts),
             tuple(calls),
@@ -200,6 +201,8 @@ class ResponsesApi(ModelApi):
             _count(usage.get("input_tokens")),
             _count(usage.get("output_tokens")),
         )
+        self.items += items
+        return reply
 
     def results(self, outputs: Iterable[tuple[ToolCall, str]]) -> None:
         """See :meth:`ModelApi.results`."""
@@ -229,11 +232,9 @@ class MessagesApi(ModelApi):
     def take(self, answer: Any) -> ModelReply:
         """See :meth:`ModelApi.take`. Thoughts are sent back as they are: the provider checks their signatures."""
         content, reason = answer["content"], answer.get("stop_reason")
-        if content:  # an empty message would be rejected
-            self.items.append({"role": "assistant", "content": content})
         usage = answer.get("usage") or {}
         cached = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-        return ModelReply(
+        reply = ModelReply(
             "\n".join(block["text"] for block in content if block["type"] == "text"),
             "\n".join(block["thinking"] for block in content if block["type"] == "thinking"),
             tuple(
@@ -245,6 +246,9 @@ class MessagesApi(ModelApi):
             sum(_count(usage.get(name)) for name in cached),
             _count(usage.get("output_tokens")),
         )
+        if content:  # an empty message would be rejected
+            self.items.append({"role": "assistant", "content": content})
+        return reply
 
     def results(self, outputs: Iterable[tuple[ToolCall, str]]) -> None:
         """See :meth:`ModelApi.results`."""
@@ -283,11 +287,9 @@ class GeminiApi(ModelApi):
         blocked = (answer.get("promptFeedback") or {}).get("blockReason") is not None
         candidate = {} if blocked else answer["candidates"][0]
         parts, reason = (candidate.get("content") or {}).get("parts") or [], candidate.get("finishReason")
-        if parts:
-            self.items.append({"role": "model", "parts": parts})
         usage = answer.get("usageMetadata") or {}
         called = [part["functionCall"] for part in parts if "functionCall" in part]
-        return ModelReply(
+        reply = ModelReply(
             "".join(part["text"] for part in parts if "text" in part and not part.get("thought")),
             "".join(part["text"] for part in parts if "text" in part and part.get("thought")),
             tuple(ToolCall(call.get("id") or "", _command(call["name"], call.get("args"))) for call in called),
@@ -295,6 +297,9 @@ class GeminiApi(ModelApi):
             _count(usage.get("promptTokenCount")),
             _count(usage.get("candidatesTokenCount")) + _count(usage.get("thoughtsTokenCount")),
         )
+        if parts:
+            self.items.append({"role": "model", "parts": parts})
+        return reply
 
     def results(self, outputs: Iterable[tuple[ToolCall, str]]) -> None:
         """See :meth:`ModelApi.results`."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _MAX_FILE: Final = 4 * 1024 * 1024
 _SHOWN: Final = 5
 _COMMIT = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_SHA256_DIGITS: Final = 64
 _POINTERS: Final = ("ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG")
 _BORROWED: Final = ("objects/info/alternates", "objects/info/http-alternates", "commondir")
 _PACKED_REFS: Final = "packed-refs"
@@ -73,6 +74,9 @@ def repository_leaks(tree: Path) -> list[Leak]:
 
 def _unreachable_commits(tree: Path, head: bytes) -> Iterator[tuple[str, str]]:
     """Yield a finding, as a place and a description, for commits outside the history of ``head``."""
+    if len(head) == _SHA256_DIGITS:
+        yield "objects", "their ids are SHA-256, which cannot be checked for commits outside HEAD's history"
+        return
     try:
         with GitObjects(tree / ".git" / "objects", str(tree)) as objects:
             commits = set(objects.commits())
