@@ -35,7 +35,7 @@ class FailurePhase(StrEnum):
     PREFLIGHT = "preflight"
     """The check of the task before its agent runs."""
     PRODUCE = "produce"
-    """The run of the agent."""
+    """The work of the agent on the task."""
     SEAL = "seal"
     """The sealing of the candidate."""
     POLICY = "policy"

@@ -29,7 +29,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderTimeouts:
-    """How long to wait for a model's provider, in seconds: the settings ``provider_timeouts`` and ``timeouts``.
+    """Time limits for a model's provider, in seconds: the tester's settings ``provider_timeouts`` and ``timeouts``.
 
     ``first_byte`` and ``between_bytes`` limit the waiting times of a streamed answer. An answer that is not streamed is
     sent only when all of it has been generated, so only ``whole_answer`` limits it.

@@ -23,7 +23,7 @@ MAX_NAME_LENGTH: Final = 255
 """Maximum bytes of one name: the limit of Linux file systems."""
 
 MAX_PATH_DEPTH: Final = 32
-"""Maximum names in a path."""
+"""Maximum number of names in a path."""
 
 PUBLIC_ROOT: Final = "securebench/public"
 LANE_ROOTS: Final[Mapping[Visibility, str]] = {

@@ -200,7 +200,7 @@ class SandboxStart(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxResult(Event):
-    """The command has ended. ``output`` is the beginning of what an agent's command printed."""
+    """The command has ended. ``output`` is the beginning of what it printed, and empty for a verifier's command."""
 
     kind = EventKind.SANDBOX_RESULT
     exit_code: int | None
@@ -283,7 +283,7 @@ class Reporter:
                     _log.warning("a progress sink failed and was dropped", exc_info=True)
 
     def _redacted(self, event: Event) -> dict[str, Any]:
-        """Return the redacted fields of the event.
+        """Return the redacted fields of the event, or nothing if this reporter has no ``scrub``.
 
         Redaction may change the name of a field, too. So each field is redacted alone, and keeps its name here.
         """

@@ -31,7 +31,7 @@ _SHOWN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A complete archive in the store that no image uses yet. ``what`` names it in errors.
+    """A complete archive that is in the store, but not yet used by an image. ``what`` names it in errors.
 
     ``integrity`` is its sha512 digest, as npm writes it. For a program from PyPI, it is that of the requirements file.
     """
@@ -113,7 +113,7 @@ def _without_executable(what: str, wanted: str, package: Package, found: Collect
 
 
 def _identify(package: str, version: str, name: str) -> ProgramKey:
-    """Return the program for a package name and version."""
+    """Return the program that a package contains. With ``name``, only the program of this name is accepted."""
     wanted = [find(name)] if name else PROGRAMS.values()
     programs = [known for known in wanted if known.package]
     for known in programs:

@@ -86,7 +86,7 @@ class RowReader:
         return rows
 
     def _require_few_rows(self, file: BufferedReader) -> None:
-        """Reject a file with too many lines before decoding any: decoding takes seconds, counting does not."""
+        """Reject a file with too many rows before decoding any: decoding takes seconds, counting does not."""
         count = 0
         while piece := file.read(_PIECE):
             count += piece.count(b"\n")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from securebench.workspaces.image_tree import HostTree
 
 MAX_CANDIDATE_BYTES = MIB
-"""The largest text or code candidate, in bytes: far more than a person could read."""
+"""The largest text or code candidate, in bytes. Honest answers are far smaller."""
 
 _REASONS = {
     TreeRefusal.MISSING: FailureReason.CANDIDATE_MISSING,
@@ -79,7 +79,7 @@ def seal_workspace(
 
 
 def seal_changes(store: CandidateStore, collected: Collected, pristine: HostTree) -> tuple[Sealed, Mapping[str, int]]:
-    """Seal the ``collected`` changes to the image's files. Also return the number of ignored paths by kind."""
+    """Seal the ``collected`` changes to the image's files. Also return how many paths were ignored, by kind."""
     try:
         changes = read_changes(collected, pristine)
     except TreeRefusedError as refused:

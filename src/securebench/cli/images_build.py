@@ -25,10 +25,11 @@ _SHORT_ID: Final = 19
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """An image that was built, or an existing one that was kept. ``commit`` is empty if the image has none.
+    """An image that was built, or an existing one that was kept.
 
-    ``seconds`` is how long the build took, ``None`` for a kept image. ``because`` says why an existing image was out of
-    date, and is empty if it was not.
+    ``commit`` is the commit of the repository in the image, and empty if there is none. ``seconds`` is how long the
+    build took, ``None`` for a kept image. ``because`` says why an existing image was out of date, and is empty if it
+    was not.
     """
 
     state: ImageState

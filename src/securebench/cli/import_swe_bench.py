@@ -153,7 +153,10 @@ def _made(
 
 
 def _at_its_commit(one: ImportedInstance) -> ImportedInstance:
-    """Return an instance with the commit that the build of its image will create from the source's files."""
+    """Return an instance with the commit that the build of its image will create from the source's files.
+
+    Return ``one`` itself if its commit is known, or if its image is not built.
+    """
     if one.image.recipe is None or one.image.base_commit:
         return one
     from securebench.images.build.derived.content import content_layer

@@ -54,7 +54,7 @@ class NumberRange(click.FloatRange):
 
 
 class Workers(click.ParamType[Any]):
-    """A number of workers, or ``auto``."""
+    """The largest number of tasks that run at once, or ``auto``."""
 
     name = "workers"
 

@@ -51,7 +51,7 @@ _H11: Final = str(Path(h11.__file__).resolve().parents[1])
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The gateway's last answer for a session: the frame's key ``is``, the reason for a failure, the report."""
+    """The gateway's last answer for a session: the value of its key ``is``, the reason for a failure, the report."""
 
     kind: str = ""
     why: str = ""

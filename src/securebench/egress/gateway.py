@@ -100,7 +100,9 @@ class EgressSession:
 
 
 class Gateway:
-    """The gateway of a run. Its process is started when it is needed, and again if it has exited. Thread safe.
+    """A gateway of a run. Its process is started when it is needed, and again if it has exited. Thread safe.
+
+    A run may have two gateways: one for its agents and one for its judge model.
 
     ``log`` receives each decision as it is made, up to a limit for each session. A decision is a flat JSON object, and
     becomes one line of ``egress.jsonl``. ``log`` may be called from any thread. ``rules`` are for tests: see

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Provider(StrEnum):
-    """The API that a relay implements."""
+    """A provider's API that the relay supports."""
 
     OPENAI = "openai"
     """The Responses API."""
@@ -32,7 +32,7 @@ class KeyForm(StrEnum):
     """How a request carries the key."""
 
     USUAL = "usual"
-    """In the header that the API's own provider expects."""
+    """In the usual header of the API."""
     BEARER = "bearer"
     """As a bearer token: for LLM gateways, and for access tokens of a cloud."""
     AZURE = "azure"
@@ -59,7 +59,7 @@ class Trouble(StrEnum):
 
 
 PROVIDER_TROUBLES: Final = frozenset({Trouble.REFUSED, Trouble.RATE_LIMITED, Trouble.FAILED, Trouble.UNREACHABLE})
-"""Troubles that may be the provider's fault. A probe of the gateway can show whether they are."""
+"""Troubles that may be the provider's fault. A probe by the gateway can show whether they are."""
 
 
 _RELEASE_DATE: Final = re.compile(r"[-@][0-9]{8}$")
@@ -123,7 +123,7 @@ class RelayReport:
     ``answered`` counts the model requests that were answered completely. ``statuses`` counts the provider's responses
     by status, and ``refused`` the requests that were not forwarded, by reason. ``trouble`` is why the last model
     request failed: ``None`` if it succeeded, or if there was no model request. A request that the agent broke off does
-    not change ``trouble``, and nothing changes ``OUT_OF_BUDGET``.
+    not change ``trouble``. Once ``trouble`` is ``OUT_OF_BUDGET``, it stays so.
     """
 
     requests: int = 0

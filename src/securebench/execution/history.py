@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The history of one trial of a task. ``trial`` counts from 1, and ``attempt`` from 1 in each trial.
+    """The history of one trial of a task. ``trial`` is its number, ``attempt`` that of the next attempt, both from 1.
 
     ``spent`` is the agent's usage in all earlier attempts, ``judge_spent`` the judge model's usage in them.
 

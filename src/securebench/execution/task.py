@@ -232,9 +232,9 @@ class _TaskExecution:
 
     @contextmanager
     def _verify_context(self, printed: VerifierOutput | None, *, make_scratch: bool = True) -> Iterator[VerifyContext]:
-        """Yield a verifier's context. Its scratch directory is fresh and is removed afterwards.
+        """Yield a verifier's context, and remove its scratch directory afterwards.
 
-        Without ``make_scratch``, the verifier creates the directory if it needs it.
+        With ``make_scratch``, the directory exists and is empty. Otherwise, the verifier creates it if it needs one.
         """
         context = self.context
         scratch = context.scratch / self.directory

@@ -73,7 +73,7 @@ class _WorkerThreads:
             thread.start()
 
     def results(self) -> Iterator[bytes]:
-        """Yield results until every thread has finished; each thread puts a final ``None``."""
+        """Yield results until every thread has finished. Each thread puts ``None`` into the queue at its end."""
         working = len(self._threads)
         while working:
             # A signal that arrives just before this thread starts to wait does not wake it up: its handler would run

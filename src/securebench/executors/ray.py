@@ -1,8 +1,8 @@
 """The Ray executor: tasks run in worker processes on the nodes of a Ray cluster.
 
 :mod:`~securebench.executors.ray_slots` starts the workers and gives them tasks. This process sends content to the nodes
-and receives records and files from them. Keys travel only in clusters that require a token, and only as small arguments
-of calls, which Ray never writes to disk.
+and receives records and files from them. Keys of model providers travel only in clusters that require a token, and only
+as small arguments of calls, which Ray never writes to disk.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ class _TakesFiles:
 TAKES_FILES: Final = _TakesFiles()
 
 TAKES_A_MOUNTED_FILE: Final = _TakesFiles(mounted=True)
-"""Like :data:`TAKES_FILES`, for arbitrary data: only an object with a ``path``, and with a ``mount`` below the root of
-the field's lane, refers to a file."""
+"""Like :data:`TAKES_FILES`, for arbitrary data: only an object with a ``path``, and with a ``mount`` below the
+directory of the field's lane (:data:`LANE_ROOTS`), refers to a file."""
 
 
 @dataclass(frozen=True, slots=True)

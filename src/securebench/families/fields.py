@@ -104,7 +104,7 @@ SourceOrNothing: TypeAlias = Annotated[str, AfterValidator(_without_nul)]
 Argument: TypeAlias = Annotated[str, AfterValidator(_without_nul)]
 
 ShellOrArgv: TypeAlias = Source | Annotated[list[Argument], Field(min_length=1, max_length=MAX_ARGUMENTS)]
-"""A command: a line for a fixed shell, or the list of a program and its arguments."""
+"""A command: a line for ``/bin/sh``, or the list of a program and its arguments."""
 
 TextOrObject: TypeAlias = Text | dict[str, Any]
 
@@ -121,7 +121,10 @@ DangerousCommands: TypeAlias = Annotated[
 
 
 class FileReferenceModel(WireModel):
-    """A file or directory of the pack: ``path`` is its place under an asset root, ``mount`` where it appears."""
+    """A file or directory of the pack. ``path`` is its place below an asset root, such as ``assets/``.
+
+    ``mount`` is where it appears in a workspace.
+    """
 
     path: str
     mount: str = OPTIONAL

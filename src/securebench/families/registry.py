@@ -119,7 +119,7 @@ def structure_strings(task: SecureBenchTask) -> Iterator[str]:
 
 
 def is_structure(family: str, resource: Resource) -> bool:
-    """Return whether ``resource`` has no secret content: it is a file reference, or declared as structure."""
+    """Return whether the value of ``resource`` is not secret: it is a file reference, or declared as structure."""
     declared = FAMILIES[family].eval_model.model_fields.get(resource.name) if family in FAMILIES else None
     return resource.kind is ResourceKind.FILE or (declared is not None and STRUCTURE in declared.metadata)
 
@@ -131,7 +131,7 @@ def structure_fields(family: str) -> list[str]:
 
 
 def strings(value: JsonValue) -> Iterator[str]:
-    """Yield every string in ``value`` except keys, and the JSON of every part with more than one element."""
+    """Yield every string in ``value`` except keys, and the JSON of every list or object with more than one element."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):

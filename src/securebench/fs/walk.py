@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_OFFENDERS = 20
-"""A walk stops after this many offenders."""
+"""A walk stops after this many refused entries."""
 _CHUNK: Final = MIB
 
 

@@ -123,7 +123,7 @@ class HarnessProducer(Extension, ABC):
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The references of the images that the agents' programs are in or need, after :meth:`prepare`."""
+        """After :meth:`prepare`, the references of the images that contain the agents' programs, or that these need."""
         return ()
 
     def use_prices(self, table: PriceTable | None) -> Problem | None:

@@ -27,7 +27,10 @@ _CHOWN: Final = (
     f"chown -hR --reference={WORKSPACE_TARGET} {WORKSPACE_TARGET} || "
     f'exec chown -hR "$(stat -c %u:%g {WORKSPACE_TARGET})" {WORKSPACE_TARGET}'
 )
-"""Busybox lacks ``chown --reference``. ``stat`` is only the second choice, because Debian 12's gVisor breaks it."""
+"""Gives all files in the workspace to its owner.
+
+Busybox lacks ``chown --reference``. ``stat`` is only the second choice, because Debian 12's gVisor breaks it.
+"""
 _CHOWN_SECONDS: Final = 120.0
 _MAX_ENTRIES: Final = 10_000
 

@@ -219,7 +219,7 @@ def place_of(view: AgentView, image: ResolvedImage) -> WorkPlace:
 
 @contextmanager
 def image_directory(place: WorkPlace, driver: SandboxDriver, image: ResolvedImage) -> Iterator[HostTree | None]:
-    """Yield the image directory that the task is about, unpacked on the host, or ``None``.
+    """Yield the image directory that the task needs, unpacked on the host; ``None`` if it needs none.
 
     Raises :class:`MaterializationError` (``image-workdir-missing``) and the driver's errors.
     """

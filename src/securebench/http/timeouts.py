@@ -17,8 +17,8 @@ class Timeouts:
 
     ``connect`` limits the time to connect, ``read`` the time without data, ``total`` the whole download. The
     download fails after ``attempts`` failed attempts without progress in between. The first pause between two attempts
-    is ``pause``, and each further pause is twice as long, unless the server asks for a different one. The download also
-    fails if a pause would exceed ``longest_pause``.
+    is ``pause``, and each further pause without progress in between is twice as long, unless the server asks for a
+    different one. The download also fails if a pause would exceed ``longest_pause``.
     """
 
     connect: float = 15.0

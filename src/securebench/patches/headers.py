@@ -33,7 +33,7 @@ class GitHeader:
 
     @property
     def old(self) -> bytes:
-        """The old file name. Raises :class:`PatchInvalidError` if no line gives it."""
+        """The old file name. Raises :class:`PatchInvalidError` unless the header gives both names."""
         if self._old is None or self._new is None or self._half_named:
             raise PatchInvalidError("a 'diff --git' line names two files without a pair of rename or copy lines")
         return self._old
@@ -94,7 +94,7 @@ class GitHeader:
             self._new = name
 
     def _pass(self, _line: bytes) -> None:
-        """Ignore the similarity index."""
+        """Ignore the similarity or dissimilarity index."""
 
 
 _LINES: Final[Mapping[bytes, Callable[[GitHeader, bytes], None]]] = {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from securebench.trials import TrialId
 
 _COMPARED = ("sandbox", "framework", "verifiers", "families")
-"""The sections of ``decisive`` that describe what judges candidates."""
+"""The sections of ``decisive`` in ``run.json`` that describe what judges candidates."""
 
 
 class RecordedVerdict(NamedTuple):

@@ -24,7 +24,7 @@ _RESAMPLES: Final = (1_000, 10_000)
 """Minimum and maximum number of bootstrap resamples."""
 
 _DRAWS: Final = 10_000_000
-"""The total number of draws of a bootstrap, within the limits above. They take one or two seconds."""
+"""About how many values all resamples together contain, within the limits above. Drawing them takes a second or two."""
 
 
 @dataclass(frozen=True, slots=True)

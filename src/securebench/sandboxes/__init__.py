@@ -1,4 +1,4 @@
-"""Sandboxes: the contract, its drivers, and the policy wrapper."""
+"""Sandboxes: their interface, the drivers, and the policy wrapper."""
 
 from typing import TYPE_CHECKING
 

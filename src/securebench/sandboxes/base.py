@@ -211,7 +211,7 @@ class SandboxProcess(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """Kill the command and all other processes in its sandbox immediately."""
+        """Kill the command and all other processes in its container immediately."""
 
 
 class Sandbox(ABC):
@@ -455,7 +455,7 @@ def resolve_sandbox_host_path(root: Path, path: str | PurePosixPath) -> Path:
 
 
 class _Capture:
-    """Keeps the first ``limit`` bytes."""
+    """Keeps the first ``limit`` bytes that are added."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -30,9 +30,9 @@ class DirectoryReplacedError(CandidateError):
 class CollectedLayer:
     """The changed entries of a directory, as overlayfs stores them.
 
-    ``descriptor`` is the open layer, or -1 if nothing was changed. The sandbox owns the descriptor. Entries that are
-    not in the layer are as in the image. If ``whole`` is set, they were removed instead, because the directory of the
-    image was replaced with a new one.
+    ``descriptor`` is the layer's open directory, or -1 if nothing was changed. The sandbox owns the descriptor. Entries
+    that are not in the layer are as in the image. If ``whole`` is set, they were removed instead, because the directory
+    of the image was replaced with a new one.
 
     A character device 0/0 marks a removed entry. A directory whose extended attribute ``opaque`` has the value ``y``
     hides the image's entries. ``opaque`` is ``trusted.overlay.opaque`` or ``user.overlay.opaque``. In a layer with

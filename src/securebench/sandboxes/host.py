@@ -105,7 +105,7 @@ class HostSandbox:
 
     @contextmanager
     def _parent(self, path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
-        """Yield the descriptor of the parent directory of ``path``, and its last component."""
+        """Yield the descriptor of the parent directory of ``path``, and the last component of ``path``."""
         resolve_sandbox_host_path(self.root, path)
         parts = PurePosixPath(path).parts
         if not parts:

@@ -39,7 +39,7 @@ SandboxT = TypeVar("SandboxT", bound=Sandbox)
 ProcessT = TypeVar("ProcessT", bound=SandboxProcess)
 
 KILL_GRACE = 30.0
-"""Seconds after its time limit in which a sandbox must exit. After that, its supervisor or engine counts as hung."""
+"""Seconds within which a sandbox must exit after its time limit. If not, its supervisor or engine counts as hung."""
 
 
 def claim(items: set[T], item: T) -> bool:

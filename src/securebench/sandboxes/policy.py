@@ -69,7 +69,7 @@ class CommandAttempt:
 
 
 class PolicySandbox(WrappedSandbox):
-    """Runs the commands that ``policy`` allows in ``sandbox``, and records all requested commands in ``attempts``."""
+    """Runs in ``sandbox`` the commands that ``policy`` allows, and records all requested commands in ``attempts``."""
 
     def __init__(self, sandbox: Sandbox, policy: CommandPolicy) -> None:
         super().__init__(sandbox)

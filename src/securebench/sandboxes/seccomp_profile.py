@@ -175,9 +175,9 @@ def _limits_but_of_init() -> Iterator[dict[str, Any]]:
     """Return rules that allow ``prlimit64`` for every process except the sandbox's first process, process 1.
 
     With a CPU time limit on process 1, a sandbox could make the kernel kill process 1 with SIGKILL, as if the kill
-    came from outside. Rules can allow a call under conditions, but not exclude one pid. So the call is allowed for pid
-    0, which is the caller, and for every pid in which a bit other than the lowest is set. This also blocks reading the
-    limits of process 1.
+    came from outside. A condition that the pid is not 1 would compare all 64 bits, of which the kernel reads only 32.
+    So the call is allowed for pid 0, which is the caller, and for every pid in which a bit other than the lowest is
+    set. This also blocks reading the limits of process 1.
     """
     yield _allow("prlimit64", index=0, op="SCMP_CMP_MASKED_EQ", value=_LOW_HALF)
     for bit in range(1, _BITS_OF_PID + 1):

@@ -169,7 +169,7 @@ def require_isolation(
     With ``forwarded_ports``, also check a sandbox with a forwarded port. This can raise :class:`EgressError`
     (``egress-unavailable``).
 
-    Restrictions that the driver reports as not enforced (``DriverInfo.weaker``) are not checked. If the memory and
+    Restrictions that the driver reports as not enforced (``DriverInfo.weaker``) are not required. If the memory and
     process limits are not visible, they are checked only with ``hit_limits``. Pass ``False`` if a check with another
     image has already tested them.
     """

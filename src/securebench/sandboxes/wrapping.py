@@ -1,4 +1,4 @@
-"""Base classes for wrappers of drivers, sandboxes and processes that change or observe individual operations."""
+"""Base classes for wrappers that change or observe individual operations of drivers, sandboxes and processes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """DSSE envelopes (v1.0) with exactly one Ed25519 signature.
 
 The envelopes of the library securesystemslib are not used: its reader ignores unknown fields, accepts any
-number of signatures and base64 that is not canonical, and selects the key by the key id, which an attacker can choose.
+number of signatures, accepts base64 that is not canonical, and selects the key by the key id, which an attacker can
+choose.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def similar(word: str, known: Collection[str], most: int = 5) -> list[str]:
     """Return up to ``most`` of ``known`` that contain ``word``, ignoring case. If none does, return similar ones.
 
-    ``word`` is also compared with the part after the last slash, because the ids of a pack often begin alike.
+    ``word`` is also compared with what follows the last slash of a name, because the ids of a pack often begin alike.
     """
     if inside := sorted(name for name in known if word and word.lower() in name.lower()):
         return inside[:most]

@@ -252,5 +252,5 @@ def _config(model: TesterModel, settings: Mapping[_Place, WireModel], path: Path
 
 
 def _given(model: Any) -> dict[str, Any]:
-    """Return the keys that a section of the file sets, or nothing if the section is absent."""
+    """Return what a section of the file sets, by key; an empty dictionary if the section is absent."""
     return {} if model is None else dict(model.model_dump(exclude_unset=True))

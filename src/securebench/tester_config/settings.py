@@ -108,7 +108,7 @@ class Prices(WireModel):
     cache_write_1h: Maybe[Price] = None
 
     def exact(self) -> TokenPrices:
-        """Return the prices as integers."""
+        """Return the prices in micro-dollars, as integers."""
         write = self.input if self.cache_write is None else self.cache_write
         return TokenPrices(
             input=micro_usd(self.input),

@@ -89,7 +89,7 @@ def make_driver(config: TesterConfig, notify: Callable[[str], None]) -> SandboxD
 
 
 def make_executor(run: RunConfig, override: str | None, workers: int) -> Executor:
-    """Return the executor of the tester YAML, or ``override``.
+    """Return the executor that ``override`` names or, if it is ``None``, the tester YAML.
 
     ``run.executor_config`` applies only to the executor that the tester YAML names.
     """

@@ -196,7 +196,7 @@ def _edits(tasks: Iterable[_SmokeTask]) -> TextBook:
 def _script(task: _SmokeTask) -> Script:
     """Return a script that solves the task twice.
 
-    The script is found by the output of its first command, which prints the task. If an agent loses this output,
+    The script is chosen by the output of its first command, which prints the task. If an agent loses this output,
     :func:`check_agent` falls back to a script that prints the task again. After that, the script returned here
     continues with its third command, which therefore also solves the task.
     """

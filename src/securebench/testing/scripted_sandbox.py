@@ -367,7 +367,7 @@ class ScriptedDriver(SandboxDriver):
         return image
 
     def program(self, match: str | Callable[[tuple[str, ...]], bool]) -> Callable[[ScriptedProgram], ScriptedProgram]:
-        """Register the decorated callable for commands that ``match``: a name, or a predicate of the argv.
+        """Register the decorated callable for the commands that ``match`` selects: a name, or a predicate of the argv.
 
         A name matches ``argv[0]`` or its last component. The latest matching registration is used.
         """

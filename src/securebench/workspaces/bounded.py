@@ -79,7 +79,7 @@ def workspace_owner() -> tuple[int, int] | None:
 
 
 def copy_safe_files(source: Path, target: Path) -> None:
-    """Copy everything that could be sealed from the untrusted tree ``source`` to the empty directory ``target``.
+    """Copy to the empty directory ``target`` everything in the untrusted tree ``source`` that could be sealed.
 
     Left out are devices, FIFOs, sockets, entries that their owner may not read, and entries that are too deep or have
     too long a name. The copy ends early if there are too many of these, or if the tree has too many entries or bytes to

@@ -32,7 +32,7 @@ class Filled:
 
 
 def fill(workspace: Path, tree: HostTree, owner: tuple[int, int] | None, limits: TreeLimits | None = None) -> Filled:
-    """Copy ``tree`` into the empty directory ``workspace``, owned by ``owner`` (uid, gid).
+    """Copy ``tree`` into the empty directory ``workspace``. The copies belong to ``owner`` (uid, gid).
 
     Links and modes are kept, except set-id bits; times and owners are not. Directories are made writable for their
     owner. Raises :class:`MaterializationError`: ``target-exists`` if the image contains a path that SecureBench uses,

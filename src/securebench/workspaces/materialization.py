@@ -126,8 +126,8 @@ class VisibilityAwareMaterializer:
     ) -> tuple[MaterializedAsset, ...]:
         """Lay out ``plan`` below the directory ``root``. ``owner`` (uid, gid) owns all but the read-only assets.
 
-        With ``everybody``, all users may write the files of ``owner``. Use it only for a root that no other user can
-        reach.
+        With ``everybody``, all users may write the files of ``owner``. Use it only for a ``root`` that no other user of
+        the host can reach.
 
         Raises :class:`MaterializationError`: ``asset-missing``, ``asset-unsafe`` (a link, a FIFO, ...),
         ``assets-too-large``, ``asset-changed``, ``target-exists``; and :class:`StorageError`.

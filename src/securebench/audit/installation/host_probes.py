@@ -88,7 +88,7 @@ def _sealed(store: Path, root: Path, expected: str) -> tuple[str, str]:
 
 
 def unpack_archives(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
-    """Check that unpacking each archive writes nothing outside its directory, and does not fill the disk."""
+    """Check that unpacking each archive writes nothing outside the target directory, and does not fill the disk."""
     replace_content(_directory(context, "honest"), [archives.HONEST])
 
     def attempt(name: str, attack: archives.ArchiveAttack) -> ProbeFinding:

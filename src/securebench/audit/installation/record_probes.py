@@ -82,7 +82,7 @@ def edit_runs(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeFi
 
 
 def _problem(run: Path) -> str:
-    """Return the first problem that ``securebench verify-run`` finds in a run, or an empty string."""
+    """Return the first check of ``securebench verify-run`` that fails for a run, or an empty string."""
     report = verify_run(run, Evidence())
     return next((f"{check.name}: {check.summary}" for check in report.checks if check.found), "")
 

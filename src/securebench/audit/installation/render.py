@@ -128,7 +128,10 @@ def _row(*cells: str) -> str:
 
 
 def replaced(page: str, tables: Mapping[str, str], name: str) -> str:
-    """Return ``page`` with each table between its markers. Raises :class:`ConfigError` (``audit-page-unmarked``)."""
+    """Return ``page``, the content of the file ``name``, with each table between its markers.
+
+    Raises :class:`ConfigError` (``audit-page-unmarked``).
+    """
     for mark, table in tables.items():
         begin, end = (form.format(mark) for form in _MARKS)
         if begin not in page or end not in page.partition(begin)[2]:

@@ -69,7 +69,7 @@ class CandidateChecks:
         self._compared = 0
 
     def add(self, line: RecordLine) -> None:
-        """Check what a record says about its candidate."""
+        """Check what a record says about its candidate, and note what it says about trajectories."""
         record = line.record
         for problem in _contradictions(record):
             self._records.add(problem, line.name, line.number)
@@ -90,7 +90,7 @@ class CandidateChecks:
                 self._records.add(f"'candidate_patch' is not a patch: {error.message}", line.name, line.number)
 
     def finish(self, directory: Path, *, is_closed: bool) -> None:
-        """Compare the files in ``directory`` with the records. A run that is not closed may have unfinished files."""
+        """Compare the files in ``directory`` with the records. If a run is not closed, files may lack a record."""
         size = sum(self._check_file(directory, digest, candidate) for digest, candidate in self._candidates.items())
         self._check_unknown(directory, is_closed=is_closed)
         candidates = counted(len(self._candidates), "sealed candidate")

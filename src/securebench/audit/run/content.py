@@ -29,7 +29,10 @@ _SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "executor": (),
     "agent": ("integrity",),
 }
-"""The sections of ``decisive`` that each record repeats in its provenance, with the keys that are not compared."""
+"""The sections of :attr:`RunHeader.decisive` that each record repeats in its provenance.
+
+The values are the keys of a section that are not compared.
+"""
 
 
 class ContentChecks:

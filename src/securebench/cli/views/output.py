@@ -23,7 +23,8 @@ _LINE: Final = 2000
 class CommandOutputSink:
     """Shows each sandbox command, for ``--show-command-output``.
 
-    For an agent's command, the beginning of its output follows. For a verifier's, only the program's name is shown.
+    How it ended follows, and for an agent's command the beginning of its output. Of a verifier's command, only the
+    program's name is shown.
     """
 
     def __init__(self, echo: Callable[[str], None]) -> None:

@@ -67,7 +67,7 @@ async def alert(client: HttpPeer) -> None:
 
 
 async def linger(client: HttpPeer) -> None:
-    """Close the sending side and discard incoming data: otherwise a TCP reset could destroy the response unread."""
+    """Close the sending side and discard incoming data: otherwise a TCP reset could destroy the unread response."""
     discarded = 0
     with suppress(TimeoutError):
         async with asyncio.timeout(_LINGER_SECONDS):

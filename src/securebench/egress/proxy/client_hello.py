@@ -27,9 +27,9 @@ _RANDOM: Final = 2 + 32
 _SERVER_NAME: Final = 0
 _HOST_NAME: Final = 0
 _ENCRYPTED: Final = frozenset({0xFE0D, 0xFFCE})
-"""Encrypted ClientHello, and the encrypted SNI of earlier drafts: both hide the real server name."""
+"""Extensions: encrypted ClientHello, and the encrypted SNI of earlier drafts. Both hide the real server name."""
 _EARLY_DATA: Final = 42
-"""Early data is encrypted before the server has answered: a second ClientHello could follow it unnoticed."""
+"""The extension for early data, which is encrypted: a second ClientHello could follow the early data unnoticed."""
 
 
 class HelloError(ValueError):
@@ -66,7 +66,11 @@ class HelloChecker:
         return passed
 
     def _next(self, at: int) -> int:
-        """Check the record or message at ``at`` and return its end, or ``at`` if it is incomplete."""
+        """Check the record or message at ``at`` and return its end, or ``at`` if it is incomplete.
+
+        After a ClientHello, a record other than ClientHello and ChangeCipherSpec ends the checks. The result is then
+        the end of all data.
+        """
         start = self._pending[at : at + _RECORD_HEADER + 1]
         if not self.is_complete or start[:1] == b"":
             return self._hello(at)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _MAX_NAME: Final = 253
 _LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
-"""The last label must not match: some programs parse ``0x7f.1``, ``017700000001`` or ``1.1`` as an IP address."""
+"""A name's last label must not match: some programs parse ``0x7f.1``, ``017700000001`` or ``1.1`` as an IP address."""
 
 
 class HostError(ValueError):

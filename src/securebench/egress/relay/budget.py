@@ -54,9 +54,9 @@ class Reservation:
     def of(cls, plan: RelayPlan, input_tokens: int, max_output_tokens: int | None) -> Self:
         """Return the reservation for at most these input and output tokens.
 
-        A ``max_output_tokens`` of ``None`` stands for 131,072 tokens. Before the provider has counted a request,
-        ``input_tokens`` is the number of its bytes, because a text has at most one token for each byte. For its images
-        and other media, :func:`media_tokens` are added.
+        A ``max_output_tokens`` of ``None`` stands for 131,072 tokens. Before the provider has counted the tokens of a
+        request, ``input_tokens`` is the number of its bytes, because a text has at most one token for each byte, plus
+        the :func:`media_tokens` of its images and other media.
         """
         output_tokens = _UNLIMITED_OUTPUT if max_output_tokens is None else max_output_tokens
         micro_usd = 0 if plan.prices is None else plan.prices.max_cost(input_tokens, output_tokens)

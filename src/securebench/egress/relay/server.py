@@ -46,7 +46,7 @@ _VERSIONS: Final = (b"1.0", b"1.1")
 class ProviderRelay:
     """The relay of one task. It belongs to one event loop.
 
-    ``log`` receives a line for each request, but only for the first 1,000 refused ones. A line has counts and names,
+    ``log`` receives a line for each request, except refused ones after the first 1,000. A line has counts and names,
     never a body or a key. Raises :class:`EgressError` if the base URL, CA certificate or key of the plan is invalid.
     """
 
@@ -70,7 +70,10 @@ class ProviderRelay:
         self._is_closed = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection from the agent, then close it. Raises only a ``CancelledError`` from the caller."""
+        """Serve one connection from the agent, then close it.
+
+        Raises only ``CancelledError``, and not if :meth:`close` cancelled the connection.
+        """
         agent, task = HttpPeer(h11.SERVER, reader, writer), asyncio.current_task()
         try:
             if task is not None and len(self._tasks) < MAX_CONNECTIONS and not self._is_closed:
@@ -191,7 +194,10 @@ class ProviderRelay:
         return Trouble.OUT_OF_BUDGET if self._tally.spent.is_used_up(self._context.plan) else None
 
     async def _fail(self, agent: HttpPeer, entry: RequestEntry, error: NoAnswerError) -> None:
-        """Send the agent an error. If an answer has begun, abort the connection instead, to cut the answer."""
+        """Send the agent an error, or abort the connection if an answer has begun.
+
+        The agent must not mistake the part that it has received for the whole answer.
+        """
         entry.trouble, entry.message = error.trouble, error.message
         if agent.connection.our_state is not h11.SEND_RESPONSE:
             agent.writer.transport.abort()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from securebench.tasks import AgentView
 
 _MODULES: Final = (apis, client, prompts, shell, main)
-"""The modules of the program, in the order of their imports."""
+"""The modules of the program, in the order in which they are executed: each after those that it imports."""
 
 _PROGRAM: Final = "SECUREBENCH_MODEL_PROGRAM"
 _START: Final = f"""\

@@ -16,7 +16,7 @@ _OPENAI: Final = "https://api.openai.com/v1"
 _ANTHROPIC: Final = "https://api.anthropic.com/v1"
 _GEMINI: Final = "https://generativelanguage.googleapis.com/v1beta"
 _APPENDED: Final = frozenset({"gemini", "messages"})
-"""The dialects whose clients append the version to the base URL."""
+"""The dialects whose clients append the API version to the base URL."""
 
 
 _FACTS: Final = {
@@ -36,7 +36,7 @@ def dialect_facts(dialect: str, key_names: tuple[str, ...] = ()) -> ProviderFact
 
 
 def model_endpoint(provider: ModelProvider, place: str, allowed_domains: tuple[str, ...]) -> ProviderEndpoint:
-    """Return the endpoint of a provider configured at ``place``.
+    """Return the endpoint of a provider that the tester YAML configures at ``place``.
 
     The key is required, unless a ``base_url`` is configured without ``api_key_env`` and ``auth``.
     """

@@ -59,7 +59,7 @@ _EXTRA_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """The parameters of one program call. ``base_url`` includes the API version, as seen from the sandbox."""
+    """The parameters of one program call. ``base_url`` is the address in the sandbox, with the API version."""
 
     executable: str
     interpreter: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class ProviderHarness(ConnectedHarness):
         return (*call.interpreter, call.executable, *arguments)
 
     def settings(self, call: Call) -> Mapping[str, str]:
-        """Return the program's own variables. Pure."""
+        """Return the environment variables that the declaration sets. Pure."""
         values = self._values(call)
         return {
             name: fill(item.value if isinstance(item, ConditionalValue) else item, values)
@@ -232,7 +232,7 @@ class ProviderHarness(ConnectedHarness):
         return self._connection.open_session(view, context, agent)
 
     def _model_warning(self, installation: Installation) -> str:
-        """Return a warning about a model that the program does not list; empty for a custom ``base_url``."""
+        """Return a warning if the program does not list the model; empty if it does, or for a custom ``base_url``."""
         if not self._connection.endpoint.is_own or self.known.knows_model(installation.version, self.config.model):
             return ""
         return (

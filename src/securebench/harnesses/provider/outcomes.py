@@ -211,7 +211,7 @@ def _has_answer(relay: RelayReport) -> bool:
 
 
 def _hanging(failure: CandidateError | None, relay: RelayReport) -> Trouble | None:
-    """Return ``UNREACHABLE`` if the agent's time ran out while a forwarded request had no response."""
+    """Return ``UNREACHABLE`` if the agent's time ran out while a forwarded request had no response, else ``None``."""
     timed_out = failure is not None and failure.reason is FailureReason.AGENT_TIMEOUT
     return Trouble.UNREACHABLE if timed_out and relay.requests > sum(relay.statuses.values()) else None
 
@@ -221,7 +221,10 @@ def _ended_in_failure(evidence: OutcomeEvidence) -> bool:
 
 
 def _troubled(trouble: Trouble, evidence: OutcomeEvidence) -> JudgedOutcome:
-    """Return ``trouble`` as a failure of the agent, or raise it as a provider error if no model had answered."""
+    """Return ``trouble`` as the end of the agent's work, or raise it as a provider error if no model had answered.
+
+    A used-up budget and a refusal of the task are never raised.
+    """
     if trouble is Trouble.OUT_OF_BUDGET:
         message = "the agent used up its provider budget for the task"
         return JudgedOutcome(_OUTCOMES[trouble], _failure(FailureReason.AGENT_OUT_OF_BUDGET, message))

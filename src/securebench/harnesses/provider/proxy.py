@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _PROXY: Final = ("https_proxy", "HTTPS_PROXY")
 _EXCEPT: Final = ("no_proxy", "NO_PROXY")
-"""The variables, in order of precedence: lower case first, as in curl and Python."""
+"""``_PROXY`` and ``_EXCEPT``: names of variables, in order of precedence: lower case first, as in curl and Python."""
 
 
 def proxy_of(variables: Mapping[str, str], base_url: str) -> str | None:

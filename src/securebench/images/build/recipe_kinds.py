@@ -1,6 +1,6 @@
 """The kinds of recipe. :mod:`securebench.images.build.recipes` reads them.
 
-:class:`Recipe` is abstract; each recipe is one of the three kinds below.
+:class:`Recipe` is their base class; each recipe is one of the three kinds below.
 """
 
 from __future__ import annotations

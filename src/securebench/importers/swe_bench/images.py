@@ -1,4 +1,4 @@
-"""The image of an instance: the authors' image from a registry, or a generated recipe."""
+"""The image of an instance: the authors' image from a registry, or one to build from a generated recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convert a terminal task to a row of a pack, the files that it needs, and a report."""
+"""Convert a terminal task to a row of a pack and the row's files, and report what was kept, changed and lost."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TerminalChoices:
 class ImportedTask:
     """A row, and its files in the pack: by directory, then by path (``trees``).
 
-    ``packages`` are the Python packages that its tests need besides pytest: name to version, empty if the script pins
+    ``packages`` are the Python packages that the tests need besides pytest: name to version, empty if the script pins
     none. ``plan`` is the content of the runner's ``plan.json``.
     """
 
@@ -191,7 +191,7 @@ def _without_hidden(task: TerminalTask, facts: Dockerfile) -> TerminalTask:
     """Return the task without copies of its tests and solution in its build context.
 
     Only copies of ``.py``, ``.sh`` and ``.yaml`` files of at least 64 bytes are recognized. Raises
-    :class:`ConfigError` if the Dockerfile copies one into the image.
+    :class:`ConfigError` if the Dockerfile puts such a copy into the image.
     """
     private = {
         file.data: path

@@ -1,4 +1,4 @@
-"""A task's tests, adapted to their path in a pack, and the test names that a run must report."""
+"""A task's tests, adapted to their path in the checker's sandbox, and the test names that a run must report."""
 
 from __future__ import annotations
 

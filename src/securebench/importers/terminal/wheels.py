@@ -107,7 +107,7 @@ def _download(directory: Path, lines: Sequence[str], source: WheelSource, *optio
 
 
 def _require_plain_dependencies(wheel: Path) -> None:
-    """Refuse a wheel that needs a package from a URL. If that is a source archive, pip would run the package's code."""
+    """Refuse a wheel that needs a package from a URL. If the URL leads to a source archive, pip would run its code."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             for member in archive.infolist():

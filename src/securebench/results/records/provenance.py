@@ -54,7 +54,7 @@ def extension_provenance(part: Extension | Family) -> dict[str, JsonValue]:
 
 
 def harness_fields(config: HarnessConfig) -> dict[str, JsonValue]:
-    """Return the settings of the harness, except for the files that are identified by their content."""
+    """Return the settings of the harness, except for paths of files and directories identified by their content."""
     return config.config.model_dump(mode="json", exclude={"agent_dir", *config.config.identified_by_content})
 
 
@@ -107,7 +107,7 @@ def verifier_provenance(verifier: Verifier | None) -> dict[str, JsonValue] | Non
 
 
 def driver_provenance(info: DriverInfo) -> dict[str, JsonValue]:
-    """Return the provenance of the sandbox driver: name, version, and what it enforces and does not enforce."""
+    """Return the provenance of the sandbox driver: name, runtime, version, and what it does and does not enforce."""
     return {
         "name": info.name,
         "runtime": info.runtime,

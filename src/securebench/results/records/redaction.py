@@ -255,8 +255,9 @@ class _Forms:
     def _longest_at(self, squeezed: str, start: int) -> str:
         """Return the longest form that starts at ``start``, or an empty string.
 
-        A head that is a prefix of the text at ``start`` sorts before this text. All heads between them in sorted order
-        start with that head, so it can be reached through ``_shorter`` from the last head before the text.
+        A head is the first :data:`_HEAD` characters of a form. A head that is a prefix of the text at ``start`` sorts
+        before this text. All heads between them in sorted order start with that head, so it can be reached through
+        ``_shorter`` from the last head before the text.
         """
         window = squeezed[start : start + _HEAD]
         at = bisect_right(self._heads, window) - 1

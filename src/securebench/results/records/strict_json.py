@@ -17,7 +17,7 @@ CONVERTED: Final = "its line endings were converted to CRLF, as by git's core.au
 def strict_loads(data: bytes) -> Any:
     """Parse ASCII JSON without duplicate keys or constants such as ``NaN``.
 
-    Raises ``ValueError``.
+    Raises ``ValueError`` for anything else.
     """
     try:
         return _decoder().decode(data.decode("ascii"))

@@ -61,7 +61,7 @@ class Usage:
 
 
 def read_usage(value: Any) -> Usage | None:
-    """Return the usage in a record's ``provenance.usage`` or ``spent``, or ``None`` if there is none.
+    """Return the usage in ``value``, such as ``provenance.usage`` of a record; ``None`` if there is none.
 
     Invalid values are ignored. The tokens and the cost of the gateway's own test requests count too.
     """

@@ -1,7 +1,7 @@
 """``egress.jsonl``: decisions about network requests of agents and of the judge, one JSON object per line.
 
-Each decision is written as it is made. Hosts and paths come from untrusted agents: texts are clipped and redacted, and
-no task can fill the disk or displace the lines of other tasks.
+Each decision is written when it is made. Hosts and paths come from untrusted agents: texts are clipped and redacted,
+and no task can fill the disk or displace the lines of other tasks.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ class Journal:
     def __init__(self, directory: Path, header: RunHeader, identity: RunIdentity | None = None) -> None:
         """Open and repair the journal of the run that ``header`` describes.
 
-        If ``identity`` is given, all records must belong to that run. Raises the errors of :class:`RecordFiles` and
-        :class:`StorageError`.
+        If ``identity`` is given, all records must belong to that run. Raises :class:`StorageError` and the errors of
+        :class:`RecordFiles`.
         """
         self.path = directory / JOURNAL
         self._superseded = directory / SUPERSEDED

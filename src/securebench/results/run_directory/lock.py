@@ -123,7 +123,7 @@ def _owner() -> dict[str, str | int]:
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:
-    """Take the lock unless another process holds it. Raises ``OSError`` where locks are not supported."""
+    """Take the lock and return true, unless another process holds it. Raises ``OSError`` where locks do not exist."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -136,7 +136,10 @@ class DockerContainer(DockerTarget):
         self._events(started, time.time())
 
     def _events(self, since: float, until: float) -> set[str]:
-        """Return which of the events ``oom`` and ``kill`` occurred. Raises if another client killed the container."""
+        """Return which of the events ``oom`` and ``kill`` occurred.
+
+        Raises :class:`InfrastructureError` if another client killed the container.
+        """
         with self.engine.doing("read its events"):
             events = self.engine.client.events(  # type: ignore[call-overload]  # the API takes fractions of a second
                 since=since, until=until, filters={"container": self.id, "event": ["oom", "kill"]}, decode=True

@@ -121,7 +121,7 @@ class DockerDriver(SandboxDriver):
         return self._remove_listed(OWNER_LABEL, is_abandoned) + reaper.reap()
 
     def kill_all(self) -> None:
-        """Kill and remove all sandboxes immediately, and create no more."""
+        """Kill and remove all sandboxes, wait up to ``CLOSE_SECONDS`` for removals, and create no more."""
         for sandbox in self._context.sandboxes.stop():
             self._context.background.do(sandbox.close)
         self._context.background.drain(CLOSE_SECONDS)

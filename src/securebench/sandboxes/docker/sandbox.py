@@ -108,7 +108,7 @@ class DockerSandbox(DriverSandbox[DockerProcess]):
             self._end(kept)
 
     def _ended(self, container: DockerContainer, process: DockerProcess) -> None:
-        """Remove the container of an exited or abandoned process, or keep it until its changes are collected."""
+        """Remove the container of an exited or abandoned process, or keep it if its files are to be collected."""
         if not claim(self._running, process):
             return
         if self._spec.collect is not None:

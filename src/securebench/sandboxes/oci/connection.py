@@ -219,7 +219,7 @@ class ProcessHandle:
         return self._report
 
     def listeners(self, timeout: float) -> list[socket.socket]:
-        """Wait for the listening sockets of the forwarded ports. Return ``[]`` if the process exited first.
+        """Wait for the listening sockets of the forwarded ports. Return ``[]`` if the process ends first.
 
         Raises :class:`EngineError` if the supervisor reports nothing within ``timeout`` seconds, and
         :class:`InfrastructureError` if this process has too many open files.

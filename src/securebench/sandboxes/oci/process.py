@@ -192,7 +192,7 @@ def _left(deadline: float | None) -> float | None:
 
 
 class OciProcess(BoundedProcess["OciStreams"]):
-    """A started command. ``on_end`` is called after it has exited and when it is abandoned, perhaps more than once."""
+    """A started command. Each :meth:`abandon` calls ``on_end``, also the one at the end of :meth:`wait`."""
 
     hanging = (
         "a sandbox was not stopped within {:g} s of its time limit",

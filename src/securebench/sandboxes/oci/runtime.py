@@ -106,7 +106,7 @@ class OciRuntime:
 
     @property
     def extra_pids(self) -> int:
-        """The number of the runtime's own processes and threads that count towards the sandbox's process limit."""
+        """The number by which a sandbox's process limit is raised for the runtime's own processes and threads."""
         return SENTRY_THREADS if self.name == RUNSC else 0
 
     @property

@@ -64,7 +64,7 @@ _PORT_SECONDS: Final = 60.0
 """Seconds that the supervisor may take to open forwarded ports."""
 
 _GREETING_BYTES: Final = 16
-"""Random bytes that are sent, in hexadecimal, to the idle process ``cat``. It returns them when it is running."""
+"""Number of random bytes that are sent, in hexadecimal, to the idle process ``cat``. It echoes them once it runs."""
 
 _TRACING: Final = frozenset({"CAP_SYS_PTRACE", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH"})
 """Capabilities with which root can trace a process of an unreadable program, or read such a program."""
@@ -355,7 +355,7 @@ class PersistentOciSandbox(OciSandbox):
 
 
 def _greet(handle: ProcessHandle, pipes: Pipes) -> None:
-    """Send a greeting to the idle process, and wait for the echo. Raises :class:`InfrastructureError`.
+    """Send a greeting to the idle process, and wait for the echo. Raises the errors of :func:`raise_failure`.
 
     The greeting is random. Otherwise an error message of the runtime, which has the same stdout, might contain it.
     """

@@ -1,1 +1,1 @@
-"""Attacks as data: candidates, workspaces, changes and trees that try to pass without a solution or to do harm."""
+"""Attacks as data: candidates, packs, archives, records and trees that try to pass without a solution or to do harm."""

@@ -16,7 +16,7 @@ TOP: Final = "workspace"
 
 @dataclass(frozen=True, slots=True)
 class ArchiveAttack:
-    """A tar archive of a directory: the entry of the catalogue, a name, and a function that makes the archive.
+    """A tar archive of a directory: its entry in the catalogue of attacks, a name, and a function that makes it.
 
     The archive must be refused, or unpacked without an effect outside of its directory. The function gets the absolute
     path of a directory outside, into which some archives lead.

@@ -13,7 +13,7 @@ from securebench.errors import FailureReason as Why
 
 @dataclass(frozen=True)
 class CodeCheat:
-    """A candidate, its entry in the catalogue, and the reasons for which it may fail.
+    """A candidate, its entry in the catalogue of attacks, and the reasons for which it may fail.
 
     ``tests`` replaces :data:`TESTS`, if it is not empty. ``timeout`` is the time limit in seconds.
     """
@@ -53,7 +53,7 @@ def raw(kind, body):
             while frame: frame = frame[os.write(fd, frame):]
         except OSError: pass
 """
-"""Writes a forged frame to every descriptor that might be the channel."""
+"""Defines ``raw``, which writes a forged frame to every descriptor that might be the channel to the host."""
 
 _EQUAL = """
 class Equal:

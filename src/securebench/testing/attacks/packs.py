@@ -27,7 +27,7 @@ _TERMINAL: Final[dict[str, Any]] = {
 
 
 def row(base: dict[str, Any] = _CHOICE, **changes: Any) -> bytes:
-    """Return a valid row with top-level keys changed, as a line."""
+    """Return a valid row, with ``changes`` to its top-level keys, as a line."""
     return json.dumps({**base, **changes}).encode() + b"\n"
 
 
@@ -36,7 +36,7 @@ HONEST: Final = row()
 
 @dataclass(frozen=True, slots=True)
 class PackAttack:
-    """A pack that must be refused: the entry of the catalogue, a name, the error's code, and the pack's files.
+    """A pack that must be refused: its entry in the catalogue of attacks, a name, the error's code, and its files.
 
     ``prepare`` adds other things to the directory of the pack.
     """

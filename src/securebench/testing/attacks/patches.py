@@ -23,7 +23,7 @@ HONEST: Final = b"--- a/src/ok.py\n+++ b/src/ok.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\
 
 @dataclass(frozen=True, slots=True)
 class PatchAttack:
-    """A patch that must not be accepted: the entry of the catalogue, a name, and its bytes."""
+    """A patch that must not be accepted: its entry in the catalogue of attacks, a name, and its bytes."""
 
     entry: str
     name: str

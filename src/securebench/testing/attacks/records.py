@@ -41,7 +41,7 @@ JOURNAL: Final = "candidates.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class RecordEdit:
-    """An edit of a finished run: the entry of the catalogue, a name, and the function that makes it in place."""
+    """An edit of a finished run: its entry in the catalogue of attacks, a name, and a function that edits in place."""
 
     entry: str
     name: str

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryCheat:
-    """A change that fixes nothing: the entry of the catalogue, and the new content of files by path."""
+    """A change that fixes nothing: its entry in the catalogue of attacks, a name, and new content of files by path."""
 
     entry: str
     name: str
@@ -279,7 +279,7 @@ _ENTRIES: Final = {
     "sitecustomize": "C09",
     "entry point": "C02",
 }
-"""The catalogue entries of cheats by name, only where an entry differs from the default of the cheat's table."""
+"""Entries in the catalogue of attacks by cheat name, only where they differ from the default of the cheat's table."""
 
 REPOSITORY_CHEATS: Final = (
     *(RepositoryCheat(_ENTRIES.get(name, "C05"), name, changes) for name, changes in UNITTEST_CHEATS.items()),

@@ -23,7 +23,7 @@ class TextQuestion:
 
 @dataclass(frozen=True, slots=True)
 class TextCheat:
-    """An answer that must not pass: the entry of the catalogue, a name, the question and the answer."""
+    """An answer that must not pass: its entry in the catalogue of attacks, a name, the question and the answer."""
 
     entry: str
     name: str

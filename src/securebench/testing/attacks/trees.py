@@ -28,7 +28,7 @@ TOO_LARGE = "too_large"
 
 @dataclass(frozen=True)
 class Trap:
-    """A trap: the catalogue's entry, the expected outcome, and the function that sets the trap in a directory."""
+    """A trap: its entry in the catalogue of attacks, the expected outcome, and the function that sets it in a tree."""
 
     entry: str
     outcome: str
@@ -237,7 +237,7 @@ def odd_times(root: Path) -> None:
 
 @_trap("H17", SEALED)
 def attributes(root: Path) -> None:
-    """Give files extended attributes that overlays interpret."""
+    """Give files extended attributes that overlay file systems interpret."""
     (root / "directory").mkdir()
     (root / "file").write_text("content")
     for path in (root / "directory", root / "file"):

@@ -95,7 +95,7 @@ _MODULES = ("sitecustomize", "usercustomize", "json", "random", "subprocess", "c
 
 @dataclass(frozen=True)
 class WorkspaceCheat:
-    """A cheat: the catalogue's entry, the workspace that it left, and the reasons for which it may fail."""
+    """A cheat: its entry in the catalogue of attacks, the workspace that it left, and the reasons why it may fail."""
 
     entry: str
     name: str

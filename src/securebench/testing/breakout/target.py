@@ -31,7 +31,10 @@ _VICTIM: Final = "securebench-victim"
 
 @dataclass(frozen=True, slots=True)
 class HostEvidence:
-    """A check of the host after all attempts. ``means`` names the harm, ``entry`` the catalogue's entry."""
+    """A check of the host after all attempts.
+
+    ``means`` names the harm, ``entry`` the entry in the catalogue of attacks.
+    """
 
     name: str
     means: str

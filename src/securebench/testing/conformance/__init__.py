@@ -27,7 +27,7 @@ CHECKS: tuple[Check, ...] = (
     *lifecycle.CHECKS,
     *collecting.CHECKS,
 )
-"""Every check, in the order of the contract."""
+"""Every check, in the order in which :func:`run_conformance` runs them."""
 
 
 def run_conformance(driver: SandboxDriver, image: ResolvedImage) -> list[CheckOutcome]:

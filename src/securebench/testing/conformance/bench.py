@@ -29,7 +29,7 @@ TIMEOUT_SECONDS = 60.0
 
 
 class ConformanceError(AssertionError):
-    """A driver violates the contract."""
+    """A driver violates the contract that all drivers share."""
 
 
 def require(truth: object, what: str) -> None:

@@ -44,7 +44,7 @@ _MEMBERS = {
 
 
 def read_collected(collected: Collected, pristine: Path) -> TreeEntries:
-    """Return the entries of ``collected``. ``pristine`` is the directory in the image."""
+    """Return the entries of ``collected``. ``pristine`` is the directory in the files of the image on the host."""
     if isinstance(collected, CollectedArchive):
         return _of_archive(collected)
     if collected.descriptor < 0:

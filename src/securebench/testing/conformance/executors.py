@@ -241,4 +241,4 @@ EXECUTOR_CHECKS: Final[tuple[Callable[[Callable[[int], Executor]], None], ...]] 
     closing_abandons,
     a_stopped_run_ends,
 )
-"""Every check, in the order of the contract."""
+"""Every check of executors."""

@@ -27,7 +27,7 @@ GVISOR: Final[Mapping[str, str]] = {
 """Differences between gVisor's kernel and the host's, by the name of the check. None of them endangers the host."""
 
 FOREIGN_FILES: Final = "files_of_root_can_be_read_and_removed"
-"""The check that a driver with ``foreign_files`` need not pass."""
+"""The name of the check that a driver with ``DriverInfo.foreign_files`` need not pass."""
 
 
 def expected_failure(check: Check, info: DriverInfo) -> str:

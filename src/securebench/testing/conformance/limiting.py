@@ -48,7 +48,7 @@ def an_exit_code_alone_is_not_out_of_memory(bench: Bench) -> None:
 
 @CHECKS.needing("pids")
 def processes_are_limited(bench: Bench) -> None:
-    """A fork bomb reaches the process limit (I08)."""
+    """The process limit stops a fork bomb (I08)."""
     count, stop = bench.output("spawn", "200", limits=limits(pids=32)).split()
     require_equal(stop, "EAGAIN", "what stopped it")
     require(16 <= int(count) < 32, f"{count} children were started under a limit of 32 processes")

@@ -1,7 +1,7 @@
 """The program that conformance checks run in a sandbox: ``python3 -c SOURCE ACTION [ARGUMENT...]``.
 
 It is passed as one text and runs on the image's Python 3, so it is a single file and imports only the standard
-library. Actions print their results to stdout.
+library. Actions print their results to stdout, many of them ``ok`` or the name of the error.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def listen(port: str) -> None:
 
 
 def network() -> None:
-    """Print the network namespace's interfaces and listening sockets, and how many other sockets and routes it has."""
+    """Print the network namespace's interfaces and listening sockets, and the number of other sockets and of routes."""
     tcp = [line.split() for line in _shown("tcp")]
     answer = {
         "interfaces": sorted(line.split(":")[0].strip() for line in _shown("dev")[1:]),

@@ -63,7 +63,7 @@ def large_echo_does_not_deadlock(bench: Bench) -> None:
 
 @CHECKS
 def run_ends_stdin(bench: Bench) -> None:
-    """A command that runs without stdin reads the end of stdin immediately."""
+    """A command that runs without stdin finds an empty stdin."""
     require_equal(bench.output("digest").split()[0], "0", "bytes of stdin")
 
 

@@ -40,9 +40,10 @@ def attack(
 ) -> Shell:
     """Return the command that makes the attempts of ``kinds``, or by default of all kinds except ``budget``.
 
-    ``lines`` and ``loot`` are files below the working directory. An attack on the budget asks for ``most`` answers.
-    The image needs ``python3`` 3.9 or later. The command takes some seconds. Outside of an agent's
-    sandbox it does nothing: see ``inside.main``. Raises ``ValueError`` for an unknown kind.
+    The lines are written to the file ``lines``, and what attacks on keys find to the file ``loot``, both below the
+    working directory. An attack on the budget asks for ``most`` answers. The image needs ``python3`` 3.9 or later. The
+    command takes some seconds. Outside of an agent's sandbox it does nothing: see ``inside.main``. Raises
+    ``ValueError`` for an unknown kind.
     """
     if unknown := set(kinds) - set(KINDS):
         raise ValueError(f"unknown kind of attack: {', '.join(sorted(unknown))}")

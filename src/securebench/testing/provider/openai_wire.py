@@ -144,7 +144,7 @@ def _part(say: Say, text: str) -> Event:
 
 
 def _item_events(place: int, act: Act, item: Event) -> Iterator[Event]:
-    """Yield the events of one item: its start, its text piece by piece, and the complete item."""
+    """Yield the events of one item: its start, its text or arguments piece by piece, and the complete item."""
     at = {"item_id": item["id"], "output_index": place}
     yield {"type": "response.output_item.added", "output_index": place, "item": _begun(item)}
     if isinstance(act, Say):

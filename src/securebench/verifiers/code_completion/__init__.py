@@ -24,7 +24,8 @@ and the environment reveal nothing.
 arguments are copied back when the call returns. Later changes to values that the candidate kept or returned are not
 copied. Equality is computed on the tests' side, from copied data, and never by an ``__eq__`` of the candidate.
 
-A candidate necessarily learns the arguments of each call, but never a test, an expected value or a verdict.
+With two sandboxes, a candidate necessarily learns the arguments of each call, but never a test, an expected value or a
+verdict.
 """
 
 from securebench.verifiers.code_completion.verifier import CodeCompletionVerifier

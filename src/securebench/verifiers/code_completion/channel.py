@@ -18,7 +18,7 @@ MAX_READ_PAYLOAD: Final = 4096
 """The longest payload that the host itself parses, in bytes. Verdicts and failure reports have about 100 bytes."""
 
 _OUTPUT_SECONDS: Final = 1.0
-"""How many seconds to wait for the marker that ends a process's output. It may arrive after a later frame."""
+"""Seconds to wait for the marker that ends a process's output. It may arrive after a frame that was sent later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def frame(kind: bytes, **fields: Any) -> ChannelFrame:
 
 
 class End(StrEnum):
-    """Why a side sends no more frames."""
+    """Why no more frames are received from a side."""
 
     EXITED = "exited"
     OUT_OF_MEMORY = "out_of_memory"
@@ -75,7 +75,7 @@ _TEXTS: Final = {
 
 
 class ChannelEndedError(Exception):
-    """A side sends no more frames, or sent an invalid one. ``exit_code`` is set if its process has exited."""
+    """No more frames are received from a side: see ``end``. ``exit_code`` is set if its process has exited."""
 
     def __init__(self, end: End, exit_code: int | None = None) -> None:
         super().__init__(end.value)

@@ -26,7 +26,7 @@ _MODULES: Final = {
     "tests": (*_COMMON, *_RUN, "operators", "remote", "tests"),
     "shared": (*_COMMON, *_RUN, "candidate", "shared"),
 }
-"""The modules of each program, in the order of its imports."""
+"""The modules that each program executes at its start, in this order."""
 _LATER: Final = {
     "candidate": ("errors", "operators", "values", "shapes", "lent"),
     "tests": (
@@ -89,7 +89,7 @@ _INDENT: Final = 4
 _QUOTES: Final = '"""'
 _COMMENT: Final = re.compile(r"""(^|  )#[^"']*$""")
 _RETURNS: Final = re.compile(r"(?<=\)) -> [^:()]+:$")
-"""Matches the return type in the first line of a function."""
+"""Matches the return type at the end of a function's signature."""
 PIPE_BYTES: Final = 65536
 """The capacity of a pipe on Linux. Sending a longer program blocks until its guest has started."""
 

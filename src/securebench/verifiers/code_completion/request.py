@@ -1,4 +1,4 @@
-"""The request of a judgement. It is read from the view and the sealed candidate before any sandbox starts."""
+"""The request of a judgement. It is read from the view and the sealed candidate before the judgement uses a sandbox."""
 
 from __future__ import annotations
 

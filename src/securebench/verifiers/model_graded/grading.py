@@ -64,7 +64,7 @@ def graded(
 ) -> VerificationResult:
     """Let a judge grade a response that is not empty, and return the verdict.
 
-    ``values`` are the task's values for the evaluator. ``verifier`` is the verifier's name and version, for the
+    ``values`` are the task's public and hidden values. ``verifier`` is the verifier's name and version, for the
     metadata. Raises :class:`ProviderError` and :class:`EgressError`.
     """
     task = GradingTask.of(values)

@@ -106,7 +106,7 @@ class CommandRun:
     def _report(
         self, layout: PatchLayout, adapter: Adapter, order: dict[str, Any]
     ) -> tuple[CommandResult, ReportedTests, ReportedRun]:
-        """Run the command with the reporter. Return its result, the reporter's messages, and the channel."""
+        """Run the command with the reporter. Return its result, the reporter's messages, and the run with its nonce."""
         conversation = ReportedRun(order)
         command = Command(
             argv=adapter.argv,

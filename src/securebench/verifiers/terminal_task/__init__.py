@@ -7,9 +7,9 @@
     expected_state                stays on the host
 
 The sandbox is new and has no network. It uses the task's image (or ``checker.image``) and a fixed environment. The
-verdict is the checker's exit code, as the driver reports it. Files and output do not count. With an ``expected_state``,
-the checker must exit with 0 and print the state that it found, as JSON on its last line. The host compares the two
-states.
+verdict is the checker's exit code, as the driver reports it. Files do not count. Output counts only with an
+``expected_state``: the checker must then exit with 0 and print the state that it found, as JSON on its last line. The
+host compares the two states.
 
 Programs of the candidate that the checker starts run as the checker's user. The sandbox is persistent, so the checker
 is not its first process. In an ephemeral sandbox, a program that takes over the first process decides the exit code.

@@ -124,8 +124,8 @@ def _is_framework(target: str) -> bool:
 def _unpack(candidate: CandidateArtifact, writer: TreeWriter) -> dict[bytes, bytes]:
     """Write the sealed workspace and return its links.
 
-    Raises :class:`CandidateFailedError` (``tampered``) for an entry that interferes with the checker. Archives of
-    earlier releases, which have only modes 644 and 755, are read in the same way.
+    Raises :class:`CandidateFailedError` (``tampered``) for an entry that interferes with the checker. Archives
+    that earlier releases of SecureBench sealed have only modes 644 and 755, and are read in the same way.
     """
     links: dict[bytes, bytes] = {}
     descriptor = os.open(candidate.path, OPEN_FILE)

@@ -18,14 +18,14 @@ _MAX_FOLLOWED: Final = 40
 """The most links that Linux follows in one path."""
 _MAX_PATH: Final = 8192
 _MAX_STEPS: Final = 1_000_000
-"""The most path components that are processed for all links of a workspace. This takes seconds. Honest
+"""The most path components that are processed for all links of a workspace. To process that many takes seconds. Honest
 workspaces need far fewer."""
 UNKNOWN: Final = b"?"
 """What :meth:`WorkspaceLinks.resolve` returns for a link that may lead anywhere. Real paths begin with a slash."""
 _DEVICES: Final = frozenset({b"null", b"zero", b"full", b"random", b"urandom", b"tty", b"stdout", b"stderr"})
 """The files in ``/dev`` that a link may lead to: not ``stdin`` or ``fd``, where the checker may have an input open."""
 _DESCRIPTORS: Final = frozenset({b"fd", b"stdin", b"stdout", b"stderr", b"core"})
-"""Links of ``/dev`` to ``/proc``."""
+"""Names in ``/dev`` that are links into ``/proc``."""
 _INPUTS: Final = LANE_ROOTS[Visibility.EVALUATION_INPUTS].rpartition("/")[2]
 
 
@@ -86,7 +86,7 @@ class WorkspaceLinks:
         return path[len(self.root) + 1 :] if path.startswith(self.root + b"/") else None
 
     def _is_plain(self, path: bytes) -> bool:
-        """Return whether ``path``, with resolved links, is in or above the workspace. It is then not a link itself."""
+        """Return whether ``path``, whose links were resolved, is in or above the workspace. If so, it is no link."""
         return self.below_root(path) is not None or self.root.startswith(path + b"/")
 
     def _count(self) -> None:

@@ -23,7 +23,7 @@ MAX_STATE_BYTES: Final = MIB
 """The longest line that is accepted as a state, in bytes."""
 
 _WHITE_SPACE: Final = 4096
-"""Bytes of white space around this line that are kept, too."""
+"""Bytes of white space around the line of a state that are kept, too."""
 
 
 class LastLine:

@@ -30,7 +30,7 @@ MAX_ANSWER_CHARACTERS: Final = 10_000
 """The most characters in a final answer. A longer text is not an answer."""
 
 MAX_PARTS: Final = 6
-"""The maximum number of ways that are tried to split a line into an answer and a remark."""
+"""The most ways to split a line into an answer and a remark. Further ways are not tried."""
 
 MAX_RIVALS: Final = 10
 """The maximum number of different answers after earlier cues, and of lines in a list of guesses."""

@@ -35,7 +35,10 @@ MAX_WORDS: Final = 1_000
 """The most words of a response. A longer one could list every possible answer."""
 
 _SILENT: Final = frozenset({"", "the", "a", "an", "in", "at", "on", "of", "to"})
-"""Skeletons of words that may separate a negation from the phrase that it denies. Markup has an empty skeleton."""
+"""Words, as :func:`skeleton` returns them, that may separate a negation from the phrase that it denies.
+
+Markup becomes an empty word.
+"""
 
 _SENTENCE_END: Final = re.compile(r"(?<![.!?])[.!?][\"'*_)\u201d\u2019]*$")
 """Punctuation that ends a sentence, at the end of a word. An ellipsis does not count."""
@@ -240,7 +243,7 @@ def _with_letters(look: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Spelling:
-    """The letters of a text without spaces and punctuation."""
+    """The letters and digits of a text, without spaces and punctuation."""
 
     letters: str
     bounds: frozenset[int]

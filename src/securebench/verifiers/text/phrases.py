@@ -53,7 +53,7 @@ from securebench.verifiers.text.vocabulary import (
 from securebench.verifiers.text.wording import plain, position, words
 
 MAX_OTHER_WORDS: Final = 24
-"""A final answer with more words beside the accepted one is a discussion, not an answer."""
+"""A text with more words beside the accepted answer is a discussion, not an answer."""
 
 _FEW_WORDS: Final = 3
 """The fewest words in a description of a common noun. A shorter description could be another answer."""

@@ -76,7 +76,7 @@ _LONG_CONTEXT: Final = "[1m]"
 """A suffix of model names that only Claude Code understands: it removes the suffix and requests a beta."""
 
 _CLIENT_TOOL: Final = re.compile(r"(?:bash|computer|memory|text_editor|tool_search_tool_(?:bm25|regex))_\d{8}")
-"""Types of tools that the provider defines and the agent runs, and types of a search among the request's tools."""
+"""Types of tools that the provider defines and the agent runs, and of tools that search the request's tools."""
 _PROVIDER_TOOL: Final = re.compile(r"(?:code_execution|web_fetch|web_search)_\d{8}")
 
 _BLOCKS: Final = frozenset(

@@ -140,7 +140,7 @@ class Dialect(ABC):
         return False
 
     def retry_delay(self, body: Object) -> float | None:
-        """Return the delay in seconds before a retry that an error body requests, or ``None``. Never raises."""
+        """Return how many seconds an error body asks the client to wait before a retry, or ``None``. Never raises."""
         del body
         return None
 

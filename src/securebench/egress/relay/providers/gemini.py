@@ -47,7 +47,7 @@ _FIELDS: Final = frozenset(
     }
 )
 """The allowed parameters. Excluded: ``cachedContent``, which refers to data that the provider stores; ``store``, which
-controls whether it stores the request; ``labels``, which appear on bills."""
+controls whether the provider stores the request; ``labels``, which appear on bills."""
 
 _GENERATION: Final = frozenset(
     {
@@ -76,7 +76,7 @@ _GENERATION: Final = frozenset(
 
 _TOOL_CONFIG: Final = frozenset({"functionCallingConfig", "includeServerSideToolInvocations", "retrievalConfig"})
 _TOOLS: Final = frozenset({"computerUse", "functionDeclarations"})
-"""The kinds of tools that the agent runs. The key of a tool is its kind."""
+"""The kinds of tools that the agent runs. Each key of a tool object names a kind."""
 _PROVIDER_TOOLS: Final = frozenset({"codeExecution", "googleSearch", "googleSearchRetrieval", "urlContext"})
 
 _CONTENT: Final = frozenset({"parts", "role"})
@@ -144,7 +144,7 @@ _BUDGET: Final[Object] = {
     "@type": "type.googleapis.com/google.rpc.QuotaFailure",
     "violations": [{"quotaId": "SecureBenchBudgetPerDay", "description": "the task's budget is used up"}],
 }
-"""The detail of a used-up budget. It looks like a daily quota error, because clients do not retry after one."""
+"""The error detail for a used-up budget. It looks like a daily quota error, because clients do not retry after one."""
 
 
 class Gemini(Dialect):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TRUNCATED: Final = "truncated"
 REFUSED: Final = "refused"
-"""The reasons why an answer stopped before its end."""
+"""``TRUNCATED`` and ``REFUSED``: why an answer stopped before its end."""
 
 SHELL: Final = "shell"
 _DESCRIPTION: Final = "Run a command in a new shell, and return its output and exit code."
@@ -77,7 +77,7 @@ class ModelApi(ABC):
 
     @abstractmethod
     def body(self, *, with_shell: bool) -> Object:
-        """Return the next request."""
+        """Return the body of the next request."""
 
     @abstractmethod
     def take(self, answer: Any) -> ModelReply:

@@ -40,7 +40,7 @@ def main() -> None:
 def _answer(client: ModelClient, setup: Mapping[str, Any], task: Mapping[str, Any]) -> str:
     """Write the model's answer to the answer file, unless it is empty or a refusal, and return how the task ended.
 
-    If a reply has the wrong form, the model is asked again, up to ``retries`` times.
+    If a complete reply has the wrong form, the model is asked again, up to ``retries`` times.
     """
     family = setup["family"]
     for example in setup["examples"]:

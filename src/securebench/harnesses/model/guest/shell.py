@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_OUTPUT: Final = 16 * 1024
-"""Maximum bytes of a command's output that the model gets. Longer output is cut in the middle."""
+"""Maximum bytes of a command's output that the model gets. The middle of longer output is left out."""
 
 _DRAIN_SECONDS: Final = 0.5
 _PIECE: Final = 64 * 1024

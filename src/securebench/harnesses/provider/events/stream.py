@@ -84,7 +84,7 @@ def parse_event(line: bytes) -> Event | None:
 
 
 def text_of(value: Any, limit: int) -> str:
-    """Return the first ``limit`` characters of ``value``, encodable as UTF-8, or ``""`` if it is not text."""
+    """Return the first ``limit`` characters of ``value``, or ``""`` if it is not text. Lone surrogates are replaced."""
     return value[:limit].encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 

@@ -1,4 +1,4 @@
-"""Install an agent program for a run: one version, compatible with each image, and test that it starts.
+"""Install one version of an agent program for all images of a run, and test that it starts.
 
 Programs are asked for their version in a sandbox, never on the host.
 """
@@ -38,7 +38,7 @@ _MAX_LENGTH: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The installed program for each image, by image reference, and their runtime. All programs have one version."""
+    """The installed program for each image, by image reference, and their runtime. All have the same version."""
 
     programs: Mapping[str, AgentProgram]
     runtime: AgentRuntime | None = None

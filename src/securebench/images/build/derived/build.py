@@ -56,7 +56,7 @@ _ENVIRONMENT = {
 """Environment variables of the steps, in addition to those of the image."""
 
 RunsSteps: TypeAlias = "Callable[[BuildScript, Callable[[bytes], None]], AbstractContextManager[StepsResult | None]]"
-"""Runs a script in a sandbox and passes its output to the function.
+"""Runs a script in a sandbox. The function that is the second argument receives its output.
 
 The context manager yields ``None`` if this machine cannot create sandboxes. The result is valid until the block ends.
 Raises :class:`InfrastructureError`.

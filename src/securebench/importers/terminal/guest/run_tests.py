@@ -1,4 +1,4 @@
-"""Run a task's tests with pytest. The exit code is the verdict: 0 if all expected tests ran and none failed.
+"""Run a task's tests with pytest and exit with the verdict: 0 if all expected tests ran, some passed and none failed.
 
 It runs in the verifier's sandbox, next to programs of the candidate that the tests start. It protects itself from
 them: ``PR_SET_DUMPABLE`` 0 lets no process of the same user trace it, write its memory or open its descriptors. Tests

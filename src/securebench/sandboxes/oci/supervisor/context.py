@@ -24,7 +24,7 @@ class SupervisorContext:
     """
 
     def __init__(self, settings: SupervisorSettings) -> None:
-        """Inspect the machine without creating anything."""
+        """Inspect the machine, and copy the runtime to memory if it is to run from a copy. Create nothing else."""
         self.settings = settings
         self.run = settings.run
         self.group = settings.group

@@ -35,7 +35,7 @@ class Gate:
         resource.setrlimit(resource.RLIMIT_NPROC, (self._processes, self._processes))
 
     def open(self, pid: int) -> None:
-        """Write the id maps of the new process ``pid``. If this fails, :meth:`enter` raises an error there."""
+        """Write the id maps of the process ``pid``. If this fails, :meth:`enter` raises an error in that process."""
         self._inside.close()
         with self._outside, suppress(OSError):
             if self._outside.recv(1) != _READY:

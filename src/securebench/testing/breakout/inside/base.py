@@ -52,9 +52,9 @@ class Host(NamedTuple):
 class BreakoutAttempt(NamedTuple):
     """One way to break out. ``function`` returns if it worked, and raises ``OSError`` or :class:`Stopped` if not.
 
-    ``means`` is the consequence, ``entry`` the catalogue's entry, ``staging`` the kind of sandbox. An attempt with
-    ``surface`` gains nothing alone: it checks whether a part of the kernel that was often used to escape can be called
-    at all. Such a call is harmless if the sandbox has its own kernel.
+    ``means`` is the consequence, ``entry`` the entry in the catalogue of attacks, ``staging`` the kind of sandbox. An
+    attempt with ``surface`` gains nothing alone: it checks whether a part of the kernel that was often used to escape
+    can be called at all. Such a call is harmless if the sandbox has its own kernel.
     """
 
     name: str
@@ -66,7 +66,7 @@ class BreakoutAttempt(NamedTuple):
 
 
 ATTEMPTS: dict[str, BreakoutAttempt] = {}
-"""All attempts by name, in the order of their modules."""
+"""All attempts by name, in the order in which they were added."""
 
 
 def add(attempt: BreakoutAttempt) -> None:

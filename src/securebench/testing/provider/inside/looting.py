@@ -34,7 +34,7 @@ _PLACES = (
 _OF_A_PROCESS = ("environ", "cmdline", "mountinfo", "net/tcp", "net/unix")
 _TOO_LARGE = "/opt/securebench/programs"
 _LIKE_A_KEY = re.compile(rb"(?:sk-|AIza|c2st|QUl6|736b2d|41497a61)[A-Za-z0-9_+/=-]{8,200}")
-"""A key of a provider, as plain text, base64 or hexadecimal."""
+"""Matches what looks like a key of a provider, as plain text, base64 or hexadecimal."""
 
 
 def attempts(path: str) -> Iterator[EgressAttempt]:

@@ -197,7 +197,10 @@ def _covers(call: Any, place: tuple[int, ...]) -> bool:
 
 
 def _compared_calls(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each call in the left side of a comparison or assert method, with the right side unless that is a name."""
+    """Yield each call in the left side of a comparison or assert method, with the right side.
+
+    Comparisons whose right side is a name are left out.
+    """
     for node in _walk(tree):
         kind = type(node).__name__
         if kind == "Compare" and [type(each).__name__ for each in node.ops] in (["Eq"], ["Is"], ["In"]):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ITEMS = 1000
 """How many items of an iterator of the tests are sent at once."""
 _DATA = 2
-"""The index of an object's data, after its number and class."""
+"""The index of the data in the description of an object. Its number and its class come first."""
 
 
 def begin(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange) -> Any:

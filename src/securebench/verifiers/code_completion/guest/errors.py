@@ -72,7 +72,10 @@ def to_raise(error: Exception) -> Exception:
 
 
 def _cause_of(error: BaseException) -> BaseException | None:
-    """Return the cause of ``error``; ``None`` if its chain of causes is endless, too long, or contains an exit."""
+    """Return the cause of ``error``, or ``None`` if its chain of causes is endless or too long.
+
+    The result is also ``None`` if the chain contains an error that is not an ``Exception``, such as ``SystemExit``.
+    """
     found, seen = error.__cause__, [id(error)]
     while found is not None:
         if id(found) in seen or len(seen) > MAX_CAUSES or not isinstance(found, Exception):

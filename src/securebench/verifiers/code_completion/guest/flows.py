@@ -18,7 +18,7 @@ MAX_ITEMS = 1_000_000
 
 
 def make_flow(peer: Candidate, number: int, trait: str) -> Any:
-    """Return the stand-in for an iterator or a coroutine, or for an object if the trait is unknown."""
+    """Return the stand-in for an iterator or a coroutine or, with any other trait, for an object."""
     if trait == "coroutine":
         return _coroutine(peer, number)
     return {"iterator": RemoteIterator, "asyncgen": RemoteAsyncIterator}.get(trait, OpaqueRemote)(peer, number)

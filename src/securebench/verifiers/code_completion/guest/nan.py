@@ -26,7 +26,10 @@ _ARITHMETIC = (
 
 
 def nan_maker(source: str, notes: Notes) -> Callable[[], float]:
-    """Return the function that makes the NaNs for these tests. Called when the candidate has sent its first NaN."""
+    """Return the function that makes the NaNs for these tests, after the candidate has sent its first NaN.
+
+    If the tests do not name NaN, and compare by order other than in asserts, this notes a rejection.
+    """
     import re
 
     if re.search(r"(?i)\b(is)?nan\b", source):

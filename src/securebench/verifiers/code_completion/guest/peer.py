@@ -148,7 +148,7 @@ class Peer:
     # classes of the candidate.
 
     def shape_of(self, value: Any) -> tuple[str, list[Any]] | None:
-        """Return the tag ``"error"`` and the parts of an exception; ``None`` for other values."""
+        """Return the kind ``"error"`` and the parts of an exception; ``None`` for other values."""
         if not isinstance(value, Exception):
             return None
         return "error", self.parts_of_error(value)
@@ -185,7 +185,7 @@ class Peer:
     # Objects of this side.
 
     def number_of(self, value: Any) -> int:
-        """Return the number of an object of this side. It never changes. Raises :class:`ValueTooLargeError`."""
+        """Return the permanent number of an object of this side. Raises :class:`ValueTooLargeError`."""
         number = self._export_numbers.get(id(value))
         if number is None:
             number = len(self._exports)

@@ -102,7 +102,7 @@ def _public_name(error: BaseException) -> str:
 
 
 def _frames(error: BaseException) -> list[Any]:
-    """Return the frames of an error's traceback, from :class:`Run` to its origin, each with its line number."""
+    """Return the frames of an error's traceback, from :class:`Run` to the origin of the error, with line numbers."""
     found, trace = [], error.__traceback__
     while trace is not None:
         found.append((trace.tb_frame, trace.tb_lineno))

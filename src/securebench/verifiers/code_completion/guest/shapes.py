@@ -118,7 +118,7 @@ def _trait_of(kind: type) -> str:
 def _own_names(kind: type) -> list[str]:
     """Return the names, without dunders, that a subclass of a plain type defines.
 
-    These include the names of its bases, if they come before the plain type in its MRO.
+    These include the names that its bases define, if the bases come before the plain type in its MRO.
     """
     names: dict[str, None] = {}
     for each in kind.__mro__:

@@ -81,7 +81,7 @@ class Adapter(ABC):
         """Return the file of the test id ``test`` relative to the working directory, or ``None`` if the id has none."""
 
     def owns(self, _path: str) -> bool:
-        """Return whether ``_path`` is a runner file that determines outcomes.
+        """Return whether ``_path`` belongs to the test runner or is its configuration, and so affects outcomes.
 
         ``_path`` is absolute, or relative to the working directory. A candidate may change such a file only if the
         task's ``allow_sensitive_paths`` match it. Unless they contain exactly this path, the file is restored before

@@ -112,7 +112,8 @@ class UnittestAdapter(LauncherAdapter):
     def selected(self) -> tuple[str, ...]:
         """The files and directories that the command's labels may refer to, or the directory where ``discover`` starts.
 
-        Labels are modules, classes or paths. Paths that do not exist select nothing.
+        Labels are modules, classes or paths. Paths that do not exist select nothing. Without labels, the result is
+        the script's directory, or else the working directory.
         """
         command = self.command
         if command.discovers:
@@ -132,7 +133,7 @@ class UnittestAdapter(LauncherAdapter):
         return self._paths(printed[2])[0] if printed else None
 
     def place(self, test: str) -> CasePlace | None:
-        """Parse a reported id or an id in unittest's format. Return ``None`` for the description of a test."""
+        """Parse a reported id or an id in unittest's format. Return ``None`` for the first line of a docstring."""
         if reported := ReportedTest.read(test):
             return CasePlace(reported.module.rpartition(".")[2], tuple(reported.qualified.split(".")), reported.method)
         printed = _PRINTED.fullmatch(test)
@@ -147,7 +148,7 @@ class UnittestAdapter(LauncherAdapter):
         return file.parent.name if file.name == "__init__.py" else file.stem
 
     def names(self, test: str) -> tuple[str, ...]:
-        """Return the names of a reported test in logs: in the formats of older and newer unittest, and with dots."""
+        """Return the names of a reported test in logs: in unittest's older and newer formats, and as a dotted path."""
         reported = ReportedTest.read(test)
         if reported is None:
             return (test,)

@@ -111,7 +111,7 @@ class ReportedRun:
 
     @property
     def stdin(self) -> bytes:
-        """The command's stdin when it starts."""
+        """The order, as the line that the command finds in its stdin when it starts."""
         return json.dumps({"mark": self.mark, **self.order}).encode("ascii") + b"\n"
 
     def run(self, sandbox: Sandbox, command: Command) -> CommandResult:

@@ -45,7 +45,7 @@ class Required:
 def required(
     reported: ReportedTests | None, files: Mapping[str, bytes], adapter: Adapter, *, usual_names: bool
 ) -> Required:
-    """Return the tests that must run: those ``reported`` without the change, and those in files that were not loaded.
+    """Return the tests that must pass: those ``reported`` without the change, and those in files that were not loaded.
 
     If the tests could not be collected, ``reported`` is ``None``, and all files are read. ``files`` are the sources of
     the task's test files by path. They are read only if their tests have the runner's usual names (``usual_names``) and
@@ -104,7 +104,7 @@ def _is_changed(node: ast.Name) -> bool:
 
 
 def _holds_tests(node: ast.ClassDef, adapter: Adapter) -> bool:
-    """Return whether the runner treats a class as a test case, judging by its name and bases."""
+    """Return whether a class is a test case of the runner's own kind, judging by its name, bases and constructor."""
     if any(isinstance(method, ast.FunctionDef) and method.name in ("__init__", "__new__") for method in node.body):
         return False
     if not node.bases and not node.keywords:

@@ -179,10 +179,10 @@ class _Inverter:
         yield _one(style, self._replace(right, f"({self._source.segment(right)}, {_number()})"))
 
     def _is_hidden(self, found: tuple[tuple[Edit, ...], ...], left: ast.expr, right: ast.expr) -> bool:
-        """Return whether the expected value appears only in one place.
+        """Return whether the rest of the file seems not to reveal the expected value.
 
-        It must not be in the rest of the comparison, and the comparison must not occur twice in the file. If the
-        expected values are in a table of parameters, return whether none of them is a string.
+        The value must not be in the rest of the comparison, and the comparison must not occur twice in the file. If the
+        expected values are in a table of parameters, the only condition is that none of them is a string.
         """
         start, end = self._source.span(left)[0], self._source.span(right)[1]
         first = found[0][0]
@@ -223,7 +223,7 @@ class _Inverter:
         return ()
 
     def _other_number(self, node: ast.BinOp, *, apart: bool) -> tuple[tuple[Edit, ...], ...]:
-        """Return the edits of an integer in a sum, difference or product with a parameter."""
+        """Return edits that change the integer in a sum, difference or product with a parameter."""
         sides = [(node.left, node.right), (node.right, node.left)]
         for side, other in sides:
             if (
@@ -356,7 +356,7 @@ def _plain_parameters(call: ast.Call) -> dict[str, _Column]:
 
 
 def _two(name: str) -> int:
-    """Return 1 for an assertion of two arguments, and 0 for one of a single argument."""
+    """Return the index of the last argument to replace: 1 for an assertion of two arguments, 0 for one argument."""
     return int("{1}" in _FORMS[name][0])
 
 

@@ -3,7 +3,7 @@
 The channel is the original stdout. After start-up, stdout is redirected to stderr, so what tests and their child
 processes print does not reach the channel. Each line begins with a mark that the host sent over stdin: code that does
 not know the mark cannot forge a line. Code in this process can do anything that this module can; the host's other
-evidence covers that. Functions for later use are bound now, before any code of a candidate runs.
+evidence covers that. Functions for later use are bound at the start, before any code of a candidate runs.
 """
 
 import fcntl

@@ -68,8 +68,8 @@ def fingerprinter(modules: Any, libraries: Any, repository: Any, unloaded: Any =
 
     ``NAME.*`` means all loaded submodules of a package. Libraries are imported, except those below ``repository``,
     which would be the candidate's code. ``unloaded`` are modules that are not loaded now; see ``unload_package``. The
-    returned function has an attribute ``quick_check``: a function that takes at most a millisecond, and whose result
-    changes if a function or class is replaced.
+    returned function has an attribute ``quick_check``: a much faster function, whose result changes if a function or
+    class is replaced.
     """
     held, kept = {}, []  # type: Any, Any
     for name in ["builtins", *ALWAYS, *_whole(modules)]:
