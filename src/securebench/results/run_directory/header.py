@@ -32,8 +32,8 @@ HEADER_VERSION: Final = 4
 """Incremented when an older version of SecureBench would misread the header or the records."""
 
 _MAX_MODELS: Final = 100
-_MAX_BYTES: Final = 64 * MIB
-"""Maximum size of ``run.json``, in bytes. The largest part is the list of images: 250,000 of them need less."""
+_MAX_BYTES: Final = 16 * MIB
+"""Maximum size of ``run.json``, in bytes. The largest part is the list of images: 70,000 of them need less."""
 
 _KEYS: Final = {
     "created_at": str,

@@ -86,7 +86,7 @@ class WorkspaceLinks:
         return path[len(self.root) + 1 :] if path.startswith(self.root + b"/") else None
 
     def _is_plain(self, path: bytes) -> bool:
-        """Return whether ``path``, whose links were resolved, is in or above the workspace. If so, it is no link."""
+        """Return whether ``path``, whose links were resolved, is in or above the workspace. If so, it is not a link."""
         return self.below_root(path) is not None or self.root.startswith(path + b"/")
 
     def _count(self) -> None:
