@@ -130,7 +130,7 @@ def _hold_the_log_to(attempts: list[dict[str, str]], log: list[dict[str, Any]]) 
     """Every request that came to the proxy or the relay, and was denied there, stands in the log."""
     denied = [line for line in log if line["decision"] == "denied"]
     assert all(line["reason"] for line in denied)
-    through_proxy = [a for a in attempts if a["attempt"].startswith(("CONNECT", "TLS for", "plain HTTP"))]
+    through_proxy = [a for a in attempts if a["attempt"].startswith(("CONNECT", "TLS ", "plain HTTP"))]
     assert len([line for line in denied if line["kind"] in {"connect", "http"}]) >= len(through_proxy)
     assert len([line for line in denied if line["kind"] == "relay"]) > 30
 

@@ -52,8 +52,9 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.prompt import JudgePrompt
 
 _RETRIES: Final = len(PROVIDER_BACK_OFF)
-"""The most retries of all requests together until the judge answers the next control (see ``grading.py``), and also the
-most retries of a whole verification.
+"""The most retries. All requests share one count, which begins again when the judge answers a control.
+
+For controls, see ``grading.py``. A whole verification is repeated at most as often.
 """
 _JSON_BYTES: Final = 3
 """Maximum bytes in the JSON of a request for each byte of a text: ``\\u00e9`` has six bytes, and its letter has two.

@@ -106,7 +106,7 @@ def break_out(
 class BreakoutStage:
     """Makes attempts in sandboxes of ``driver`` from ``spec``, against ``host``.
 
-    Sandboxes whose resources are exhausted have the limits ``small``.
+    Attempts to exhaust resources are made in sandboxes with the limits ``small``.
     """
 
     driver: SandboxDriver

@@ -94,7 +94,12 @@ for _name, (_flag, _means) in _NEW_NAMESPACES.items():
     )
 
 
-@attempt("`clone` with a new user and mount namespace", "every capability over later mounts", "I18", surface=True)
+@attempt(
+    "`clone` with a new user and mount namespace",
+    "its own mounts, and the right to change them",
+    "I18",
+    surface=True,
+)
 def _clone(_host: Host) -> None:
     if syscall("clone", 0x10000000 | 0x00020000 | _SIGCHLD, 0, 0, 0, 0) == 0:
         os._exit(0)

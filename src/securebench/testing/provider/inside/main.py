@@ -24,8 +24,8 @@ MARK = "SECUREBENCH_TASK_FILE"
 def main(kinds: Iterable[str], targets: dict[str, Any], lines: str, loot: str, most: int) -> None:
     """Make the attempts. ``targets`` are fields of :class:`Targets`.
 
-    A line for each is written to the file ``lines``, and what attacks on keys find to the file ``loot``. The attack on
-    the budget asks for ``most`` answers.
+    A line for each attempt is written to the file ``lines``. What the attacks on keys find is written to the file
+    ``loot``. The attack on the budget asks for ``most`` answers.
     """
     if MARK not in os.environ:
         raise SystemExit(f"{MARK} is not set: not an agent's sandbox, so nothing is attempted")

@@ -105,7 +105,8 @@ def attempts(targets: Targets) -> Iterator[EgressAttempt]:
         yield EgressAttempt(f"CONNECT to port {port!r}", partial(_connect, proxy, f"{targets.allowed}:{port}"))
     yield EgressAttempt("CONNECT without a port", partial(_connect, proxy, targets.allowed))
     for name in (targets.other, targets.allowed + "." + targets.other, None):
-        yield EgressAttempt(f"TLS for {name} through the allowed host", partial(_front, targets, name))
+        what = f"TLS for {name}" if name else "TLS without a server name"
+        yield EgressAttempt(f"{what} through the allowed host", partial(_front, targets, name))
     for what, first in _NO_TLS.items():
         yield EgressAttempt(f"{what} through the allowed host", partial(_tunnel, targets, first))
     for what, message in _messages(targets).items():
