@@ -142,7 +142,7 @@ def test_every_name_is_a_system_call() -> None:
     for machine in ("x86_64", "aarch64"):
         names = [name for rule in profile(machine)["syscalls"] for name in rule["names"]]
         assert [name for name in names if resolve(name.encode()) == -1] == list(NAMES_OF_GVISOR)
-        repeated = names.count("personality") - 1 + names.count("prlimit64") - 1
+        repeated = sum(names.count(name) - 1 for name in ("personality", "prlimit64", "socket"))
         assert len(names) == len(set(names)) + repeated > 300
 
 
