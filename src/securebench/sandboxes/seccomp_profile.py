@@ -4,7 +4,8 @@ Calls that are not listed fail with ``EPERM``. Calls newer than all listed ones 
 fall back to older calls. The default profile of Docker 20.10 without capabilities allows the same calls and a few more:
 
 * ``io_uring``, whose operations a filter cannot see,
-* sockets to other virtual machines of the same host (vsock), which no namespace separates,
+* the older asynchronous I/O, whose requests count against a limit of the whole host,
+* sockets of address families that no namespace separates, such as vsock to other virtual machines of the same host,
 * setting the limits of the first process,
 * ``socketcall``, with which a 32-bit program could create a vsock socket that the filter cannot see.
 
@@ -47,8 +48,6 @@ fanotify_mark flock inotify_add_watch inotify_init inotify_init1 inotify_rm_watc
 # Wait for several files or events.
 _newselect epoll_create epoll_create1 epoll_ctl epoll_ctl_old epoll_pwait epoll_pwait2 epoll_wait epoll_wait_old
 eventfd eventfd2 poll ppoll ppoll_time64 pselect6 pselect6_time64 select
-# The older asynchronous I/O.
-io_cancel io_destroy io_getevents io_pgetevents io_pgetevents_time64 io_setup io_submit
 # Control the drivers of open files. The devices in a sandbox are harmless.
 ioctl
 # Pipes and sockets: there is no network. For socket itself, see profile().
@@ -123,9 +122,8 @@ _BITS_OF_PID: Final = 22
 """No kernel assigns a pid above 2 ** 22 (PID_MAX_LIMIT)."""
 _LOW_HALF: Final = 0xFFFF_FFFF
 """A mask of the bits of an ``int`` argument that the kernel reads. A filter sees all 64 bits."""
-_AF_VSOCK: Final = 40
-_BITS_OF_FAMILY: Final = 6
-"""No kernel knows an address family of 64 or more."""
+_FAMILIES: Final = (1, 2, 10, 16, 17)
+"""The address families UNIX, INET, INET6, NETLINK and PACKET. A network namespace separates each of them."""
 _NAMESPACES_OF_CLONE: Final = 0x7E02_0000
 """All flags of ``clone`` that create a namespace."""
 _PERSONALITIES: Final = (0x0, 0x0008, 0x2_0000, 0x2_0008, 0xFFFF_FFFF)
@@ -155,7 +153,9 @@ def profile(machine: str, capabilities: Collection[str] = ()) -> dict[str, Any]:
             {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
             *(_allow("personality", index=0, op="SCMP_CMP_EQ", value=value) for value in _PERSONALITIES),
             *_limits_but_of_init(),
-            *_sockets_but_vsock(),
+            *(_allow("socket", index=0, op="SCMP_CMP_MASKED_EQ", value=_LOW_HALF, valueTwo=one) for one in _FAMILIES),
+            # The number of requests that are in progress is limited for the whole host. Programs fall back on ENOSYS.
+            {"names": ["io_setup"], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
         ],
     }
 
@@ -182,16 +182,6 @@ def _limits_but_of_init() -> Iterator[dict[str, Any]]:
     yield _allow("prlimit64", index=0, op="SCMP_CMP_MASKED_EQ", value=_LOW_HALF)
     for bit in range(1, _BITS_OF_PID + 1):
         yield _allow("prlimit64", index=0, op="SCMP_CMP_MASKED_EQ", value=1 << bit, valueTwo=1 << bit)
-
-
-def _sockets_but_vsock() -> Iterator[dict[str, Any]]:
-    """Return rules that allow ``socket`` for every address family in which one of the lowest bits is not vsock's.
-
-    A rule for every family that is not equal to vsock's would allow vsock to a program that sets higher bits, because
-    the kernel reads only the lower half of the argument.
-    """
-    for bit in range(_BITS_OF_FAMILY):
-        yield _allow("socket", index=0, op="SCMP_CMP_MASKED_EQ", value=1 << bit, valueTwo=~_AF_VSOCK & 1 << bit)
 
 
 def _names(groups: str) -> Iterator[str]:

@@ -33,6 +33,13 @@ Raising the value needs no privilege. A process in a sandbox can lower its value
 IDLE_COMMAND: Final = ("/bin/cat",)
 """The main process of a persistent sandbox. It exits when its stdin is closed, as happens if SecureBench is killed."""
 
+SHARED_LIMITS: Final = {"MSGQUEUE": MIB // 8, "SIGPENDING": 4096, "NICE": 0, "RTPRIO": 0}
+"""Limits that protect other sandboxes and the host.
+
+POSIX queues (in bytes) and queued signals also count against the limits of the user who starts sandboxes. ``NICE`` and
+``RTPRIO`` allow to raise priorities. A tester who may do that would pass this right on.
+"""
+
 SHM_SIZE = 64 * MIB
 """The size of ``/dev/shm`` in bytes, which counts as memory."""
 

@@ -139,6 +139,10 @@ def test_the_whole_document(tmp_path: Path) -> None:
                 {"Name": "core", "Soft": 0, "Hard": 0},
                 {"Name": "fsize", "Soft": 1073741824, "Hard": 1073741824},
                 {"Name": "nofile", "Soft": 1024, "Hard": 1024},
+                {"Name": "msgqueue", "Soft": 131072, "Hard": 131072},
+                {"Name": "sigpending", "Soft": 4096, "Hard": 4096},
+                {"Name": "nice", "Soft": 0, "Hard": 0},
+                {"Name": "rtprio", "Soft": 0, "Hard": 0},
             ],
         },
     }

@@ -75,7 +75,7 @@ class RelayClient:
             if len(data) > MAX_ANSWER or response.length:  # a body that is shorter than announced raises no error
                 return RelayAnswer(0, {}, b"")
             return RelayAnswer(response.status, {name.lower(): text for name, text in response.getheaders()}, data)
-        except (OSError, http.client.HTTPException):
+        except (OSError, ValueError, http.client.HTTPException):
             # If the gateway has exited, its connections end before the run notices it.
             if self._dead.wait(_DEATH_SECONDS):
                 self._session.close()  # raises the error that says why

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import lzma
 import stat
 import subprocess
 import sys
@@ -39,7 +40,7 @@ _DOWNLOAD_SECONDS: Final = 300
 """The time limit of one pip command in seconds, so that gigabytes of packages do not delay the other imports."""
 
 
-_UNREADABLE: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError)
+_UNREADABLE: Final = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError, EOFError, OSError, ValueError)
 """What :mod:`zipfile` raises for a damaged, encrypted or unsupported archive."""
 
 

@@ -32,6 +32,7 @@ from securebench.sandboxes.spec_rules import (
     OOM_SCORE,
     RUNSC,
     SENTRY_THREADS,
+    SHARED_LIMITS,
     SHM_SIZE,
     checked_binds,
     empty_volumes,
@@ -137,6 +138,7 @@ def _seccomp(capabilities: tuple[str, ...], *, of_gvisor: bool) -> tuple[str, ..
 
 def _resources(limits: Limits, *, of_gvisor: bool) -> dict[str, Any]:
     ulimits = {"core": 0, "fsize": limits.file_size, "nofile": limits.open_files}
+    ulimits |= {name.lower(): value for name, value in SHARED_LIMITS.items()}
     return {
         "Memory": limits.memory,
         "MemorySwap": limits.memory,

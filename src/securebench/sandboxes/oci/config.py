@@ -44,6 +44,7 @@ from securebench.sandboxes.spec_rules import (
     HOSTNAME,
     IDLE_COMMAND,
     OOM_SCORE,
+    SHARED_LIMITS,
     SHM_SIZE,
     checked_binds,
     empty_volumes,
@@ -221,11 +222,18 @@ def _capabilities(spec: SandboxSpec) -> dict[str, list[str]]:
 def _rlimits(limits: Limits, layout: HostLayout) -> list[OciRlimit]:
     _check_open_files(limits.open_files)
     values = {"CORE": 0, "FSIZE": limits.file_size, "NOFILE": limits.open_files}
+    values |= {name: _lowered(name, value) for name, value in SHARED_LIMITS.items()}
     if layout.cgroup is None:
         values["DATA"] = max(limits.memory, layout.runtime.least_data)
         if not layout.runtime.limits_itself:  # otherwise the supervisor limits the processes
             values["NPROC"] = limits.pids
     return [{"type": f"RLIMIT_{name}", "soft": value, "hard": value} for name, value in values.items()]
+
+
+def _lowered(name: str, value: int) -> int:
+    """Return ``value``, or this process's hard limit if that is lower: a runtime cannot raise it."""
+    hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[1]
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
 def _check_open_files(limit: int) -> None:

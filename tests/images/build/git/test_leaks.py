@@ -187,3 +187,40 @@ def test_a_repository_with_other_ids_is_said_to_be_unchecked(tmp_path: Path) -> 
     commit(tmp_path)
     _forget(tmp_path)
     assert "objects" in _places(tmp_path)
+
+
+def _other_pack(top: Path) -> None:
+    for path in (top / ".git" / "objects" / "pack").glob("pack-*"):
+        path.rename(path.with_stem("pack-x"))
+
+
+def _linked_objects(top: Path) -> None:
+    (top / ".git" / "objects").rename(top.parent / "objects")
+    (top / ".git" / "objects").symlink_to("/testbed/objects")
+
+
+def _linked_commit(top: Path) -> None:
+    (top / "file").write_text("the answer\n")
+    name = commit(top)
+    git(top, "update-ref", "refs/heads/main", "HEAD~1")
+    _without_logs(top)
+    path = top / ".git" / "objects" / name[:2] / name[2:]
+    path.rename(top.parent / "object")
+    path.symlink_to(top.parent / "object")
+
+
+def _no_head(top: Path) -> None:
+    (top / ".git" / "refs" / "heads" / "main").write_text("1" * 40 + "\n")
+
+
+@pytest.mark.parametrize("hide", [_other_pack, _linked_objects, _linked_commit, _no_head])
+def test_objects_that_cannot_be_listed_are_said(clean: Path, hide: Callable[[Path], None]) -> None:
+    """Git would find the commits where the check does not look."""
+    hide(clean)
+    assert "objects" in _places(clean)
+
+
+def test_an_unborn_head_with_other_ids_is_said(tmp_path: Path) -> None:
+    """There is no commit whose length would give the format away."""
+    git(tmp_path, "init", "--quiet", "--object-format=sha256")
+    assert "objects" in _places(tmp_path)

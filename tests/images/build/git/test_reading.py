@@ -216,7 +216,17 @@ def test_trees_that_double_at_each_depth_are_refused(tmp_path: Path, monkeypatch
         name = bytes.fromhex(tree)
         tree = _write(objects, b"tree", b"40000 a\0" + name + b"40000 b\0" + name)
     wanted = _write(objects, b"commit", b"tree %s\n\nx\n" % tree.encode())
-    with pytest.raises(ImageError, match="more than 1000 directories"):
+    with pytest.raises(ImageError, match="more than 2000 files and directories"):
+        read_commit(tmp_path / "evil", wanted)
+
+
+def test_a_name_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    """Which of the two is meant, nobody can say."""
+    objects = repository(tmp_path / "evil") / ".git" / "objects"
+    blob = bytes.fromhex(_write(objects, b"blob", b"x"))
+    tree = _write(objects, b"tree", b"100644 a\0" + blob + b"100644 a\0" + blob)
+    wanted = _write(objects, b"commit", b"tree %s\n\nx\n" % tree.encode())
+    with pytest.raises(ImageError, match="two entries with the name 'a'"):
         read_commit(tmp_path / "evil", wanted)
 
 
@@ -224,9 +234,9 @@ def test_more_submodules_than_files_are_refused(tmp_path: Path, monkeypatch: pyt
     """H14: submodules are not free, either."""
     monkeypatch.setattr("securebench.images.build.git.reading.MAX_FILES", 10)
     objects = repository(tmp_path / "evil") / ".git" / "objects"
-    tree = _write(objects, b"tree", b"".join(b"160000 %d\0" % number + bytes(20) for number in range(11)))
+    tree = _write(objects, b"tree", b"".join(b"160000 %d\0" % number + bytes(20) for number in range(21)))
     wanted = _write(objects, b"commit", b"tree %s\n\nx\n" % tree.encode())
-    with pytest.raises(ImageError, match="more than 10 submodules"):
+    with pytest.raises(ImageError, match="more than 20 files and directories"):
         read_commit(tmp_path / "evil", wanted)
 
 

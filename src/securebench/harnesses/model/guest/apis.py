@@ -92,7 +92,7 @@ class ModelApi(ABC):
         return {field: self.setup[name] for name, field in fields.items() if self.setup.get(name) is not None}
 
 
-INVALID: Final = (LookupError, TypeError, ValueError, AttributeError)
+INVALID: Final = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 class ChatCompletionsApi(ModelApi):

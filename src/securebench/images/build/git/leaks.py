@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _MAX_FILE: Final = 4 * 1024 * 1024
 _SHOWN: Final = 5
 _COMMIT = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_SHA256_DIGITS: Final = 64
+_OTHER_IDS = re.compile(rb"(?im)^\s*(?:\[extensions\]\s*)?objectformat\s*=\s*(?!sha1\s*$)")
+_INDEX = re.compile(r"objects/pack/(?!pack-[0-9a-f]{40}\.idx$).*\.idx")
 _POINTERS: Final = ("ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG")
 _BORROWED: Final = ("objects/info/alternates", "objects/info/http-alternates", "commondir")
 _PACKED_REFS: Final = "packed-refs"
@@ -64,7 +65,11 @@ def repository_leaks(tree: Path) -> list[Leak]:
     try:
         with opened(tree, OPEN_DIRECTORY) as top, opened(".git", OPEN_DIRECTORY, top) as directory:
             repository = _Repository(directory)
-            found = [*repository.leaks(), *_unreachable_commits(tree, repository.head())]
+            found = [*repository.leaks()]
+            if unchecked := repository.unchecked_objects():
+                found.append(("objects", unchecked))
+            else:
+                found += _unreachable_commits(tree, repository.head())
             return [Leak(str(tree), place, what) for place, what in found]
     except FileNotFoundError:
         return []
@@ -74,9 +79,6 @@ def repository_leaks(tree: Path) -> list[Leak]:
 
 def _unreachable_commits(tree: Path, head: bytes) -> Iterator[tuple[str, str]]:
     """Yield a finding, as a place and a description, for commits outside the history of ``head``."""
-    if len(head) == _SHA256_DIGITS:
-        yield "objects", "their ids are SHA-256, which cannot be checked for commits outside HEAD's history"
-        return
     try:
         with GitObjects(tree / ".git" / "objects", str(tree)) as objects:
             commits = set(objects.commits())
@@ -84,6 +86,8 @@ def _unreachable_commits(tree: Path, head: bytes) -> Iterator[tuple[str, str]]:
     except ImageError as error:
         yield "objects", f"some objects cannot be read: {error.message}"
         return
+    if head and not before:
+        yield "objects", "they do not contain HEAD's commit"
     if others := sorted(commits - before):
         found = counted(len(others), "commit")
         yield "objects", f"{found} outside HEAD's history, such as {_few(iter(others))}"
@@ -123,6 +127,19 @@ class _Repository:
                 yield kind, "it contains other repositories"
         if "shallow" in self._paths:
             yield "shallow", "the clone is shallow, and this file lists the commits where its history ends"
+
+    def unchecked_objects(self) -> str:
+        """Return why commits outside the history of HEAD cannot be found, or an empty string if they can."""
+        objects = {path: kind for path, kind in self._paths.items() if path == "objects" or path.startswith("objects/")}
+        if links := [path for path, kind in objects.items() if kind is EntryKind.LINK]:
+            return f"commits outside HEAD's history cannot be found: {printable_name(links[0].encode())} is a link"
+        if packs := list(filter(_INDEX.fullmatch, objects)):
+            return (
+                f"commits outside HEAD's history cannot be found: {printable_name(packs[0].encode())} has another name"
+            )
+        if _OTHER_IDS.search(self._read("config")):
+            return "commits outside HEAD's history cannot be found: the ids are not SHA-1"
+        return ""
 
     def _refs(self) -> Iterator[tuple[str, str]]:
         head = self.head()

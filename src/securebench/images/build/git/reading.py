@@ -65,15 +65,17 @@ class _Reading:
         if kind != b"tree":
             raise unusable(self._what, f"its commit {commit} has no tree")
         pending = [(b"", tree.decode("ascii", "replace"))]
-        directories = 0
+        seen: set[bytes] = set()
         while pending:
-            directories += 1
-            if directories > MAX_FILES:  # a tree that contains the same tree twice, at each depth, takes no space
-                raise unusable(self._what, f"it has more than {MAX_FILES} directories")
             above, name = pending.pop()
             for mode, entry, wanted in _entries(self._objects.read(name, b"tree"), self._what):
                 path = above + entry
                 check_path(path, self._what)
+                if path in seen:
+                    raise unusable(self._what, f"it has two entries with the name {printable_name(path)!r}")
+                seen.add(path)
+                if len(seen) > 2 * MAX_FILES:  # a tree that contains the same tree twice, at each depth, takes no space
+                    raise unusable(self._what, f"it has more than {2 * MAX_FILES} files and directories")
                 if mode == DIRECTORY:
                     pending.append((path + b"/", wanted))
                 else:
@@ -82,8 +84,6 @@ class _Reading:
 
     def _add(self, path: bytes, mode: int, wanted: str) -> None:
         if mode == GITLINK:
-            if len(self._submodules) >= MAX_FILES:
-                raise unusable(self._what, f"it has more than {MAX_FILES} submodules")
             self._submodules.append(path)
             return
         mode = FILE if mode == _GROUP_WRITABLE else mode
