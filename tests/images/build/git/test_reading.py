@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import struct
+import time
 import tracemalloc
 import zlib
 from typing import TYPE_CHECKING
@@ -205,6 +207,39 @@ def test_a_delta_of_itself_does_not_fill_memory(tmp_path: Path, monkeypatch: pyt
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_a_ring_of_deltas_is_looked_at_once(tmp_path: Path) -> None:
+    """H14: in a pack of deltas that each have the next as their base, the kinds of all are found in one pass."""
+    names = [number.to_bytes(20, "big") for number in range(20_000)]
+    delta = zlib.compress(b"")
+    size = 1 + 20 + len(delta)
+    packed = b"".join(b"\x70" + names[(number + 1) % len(names)] + delta for number in range(len(names)))
+    offsets = {name: 12 + number * size for number, name in enumerate(names)}
+    _write_pack(repository(tmp_path / "evil") / ".git" / "objects", packed, offsets)
+    with GitObjects(tmp_path / "evil" / ".git" / "objects", "evil") as objects:
+        started = time.process_time()
+        assert list(objects.commits()) == []
+        assert time.process_time() - started < 10
+
+
+def test_a_chain_of_copies_is_not_followed_forever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H14: small deltas, each of which copies a large object whole, are limited together."""
+    monkeypatch.setattr("securebench.images.build.git.objects.MAX_OBJECT", 100_000)
+    base, names = bytes(60_000), [number.to_bytes(20, "big") for number in range(200)]
+    number = bytes([len(base) & 127 | 128, len(base) >> 7 & 127 | 128, len(base) >> 14])
+    copy = number + number + bytes([0x80 | 0x30, len(base) & 255, len(base) >> 8])
+    packed = bytes([0x30 | len(base) & 15 | 128, len(base) >> 4 & 127 | 128, len(base) >> 11]) + zlib.compress(base)
+    offsets = {names[0]: 12}
+    for one, name in itertools.pairwise(names):
+        offsets[name] = 12 + len(packed)
+        packed += bytes([0x70 | len(copy)]) + one + zlib.compress(copy)
+    _write_pack(repository(tmp_path / "evil") / ".git" / "objects", packed, offsets)
+    with GitObjects(tmp_path / "evil" / ".git" / "objects", "evil") as objects:
+        with pytest.raises(ImageError, match="chain of deltas is too large"):
+            objects.read(names[-1].hex(), b"blob")
+        with pytest.raises(ImageError, match="damaged or not a blob"):  # its id is not that of its content
+            objects.read(names[50].hex(), b"blob")
 
 
 def test_trees_that_double_at_each_depth_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,8 @@ class GitObjects:
                     if _LOOSE.fullmatch(name) and self._loose_start(path).startswith(b"commit "):
                         yield name
             for pack in self._all_packs():
-                yield from (name.hex() for name, offset in pack.entries() if self._kind(pack, offset) == b"commit")
+                kinds: dict[int, bytes] = {}
+                yield from (n.hex() for n, offset in pack.entries() if self._kind(pack, offset, kinds) == b"commit")
         except (struct.error, IndexError, ValueError, OSError) as error:
             raise unusable(self._what, f"its objects cannot be listed: {error}") from None
 
@@ -87,17 +88,24 @@ class GitObjects:
             return b""
 
     @staticmethod
-    def _kind(pack: _Pack, offset: int) -> bytes:
-        """Return the kind of the object at ``offset``: for a delta, the kind of its base. Empty if unknown."""
-        for _ in range(_MAX_CHAIN):
+    def _kind(pack: _Pack, offset: int, kinds: dict[int, bytes]) -> bytes:
+        """Return the kind of the object at ``offset``: for a delta, the kind of its base. Empty if unknown.
+
+        ``kinds`` contains the kinds by offset that are known so far. Each object of a chain is added to it.
+        """
+        chain: list[int] = []
+        while offset not in kinds:
+            kinds[offset] = b""  # a chain may lead back to its beginning
+            chain.append(offset)
             number, _size, at = pack.header(offset)
             if number == _OFFSET_DELTA:
                 offset -= pack.distance(at)[0]
             elif number == _NAME_DELTA and (base := pack.find(pack.data[at : at + 20])) is not None:
                 offset = base
             else:
-                return _KINDS.get(number, b"")
-        return b""
+                kinds[offset] = _KINDS.get(number, b"")
+        kinds.update(dict.fromkeys(chain, kinds[offset]))
+        return kinds[offset]
 
     def _loose(self, name: str) -> tuple[bytes, bytes] | None:
         try:
@@ -159,8 +167,12 @@ class GitObjects:
                 offset = base
             else:
                 raise ValueError(f"it has the unknown kind {number}")
+        work = 64 * MAX_OBJECT  # seconds: real chains have at most some hundred deltas, and large files shorter ones
         for delta in reversed(deltas):
             data = _apply_delta(data, delta)
+            work -= len(data)
+            if work < 0:
+                raise ValueError("its chain of deltas is too large")
         return kind, data
 
 
