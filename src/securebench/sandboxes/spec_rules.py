@@ -37,7 +37,7 @@ SHARED_LIMITS: Final = {"MSGQUEUE": MIB // 8, "SIGPENDING": 4096, "NICE": 0, "RT
 """Limits that protect other sandboxes and the host.
 
 POSIX queues (in bytes) and queued signals also count against the limits of the user who starts sandboxes. ``NICE`` and
-``RTPRIO`` allow to raise priorities. A tester who may do that would pass this right on.
+``RTPRIO`` allow priorities to be raised. A tester who may do that would pass this right on.
 """
 
 SHM_SIZE = 64 * MIB

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -209,15 +210,26 @@ def _linked_commit(top: Path) -> None:
     path.symlink_to(top.parent / "object")
 
 
+def _linked_name_of_any_bytes(top: Path) -> None:
+    (top / ".git" / "objects" / os.fsdecode(b"\xff")).symlink_to("pack")
+
+
 def _no_head(top: Path) -> None:
     (top / ".git" / "refs" / "heads" / "main").write_text("1" * 40 + "\n")
 
 
-@pytest.mark.parametrize("hide", [_other_pack, _linked_objects, _linked_commit, _no_head])
+@pytest.mark.parametrize("hide", [_other_pack, _linked_objects, _linked_commit, _linked_name_of_any_bytes, _no_head])
 def test_objects_that_cannot_be_listed_are_said(clean: Path, hide: Callable[[Path], None]) -> None:
     """Git would find the commits where the check does not look."""
     hide(clean)
     assert "objects" in _places(clean)
+
+
+def test_the_usual_ids_may_be_named(clean: Path) -> None:
+    """A repository that says that it has SHA-1 ids is checked as one that does not."""
+    git(clean, "config", "core.repositoryformatversion", "1")
+    git(clean, "config", "extensions.objectformat", "sha1")
+    assert _places(clean) == set()
 
 
 def test_an_unborn_head_with_other_ids_is_said(tmp_path: Path) -> None:

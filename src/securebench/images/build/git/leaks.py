@@ -16,7 +16,7 @@ from securebench.errors import ImageError
 from securebench.fs.safe_open import OPEN_DIRECTORY, OPEN_FILE, open_below, opened
 from securebench.fs.walk import EntryKind
 from securebench.images.build.derived.host_tree import walk
-from securebench.images.build.git.objects import GitObjects
+from securebench.images.build.git.objects import PACK_INDEX, GitObjects
 from securebench.plurals import counted
 from securebench.printable import printable_name
 
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 _MAX_FILE: Final = 4 * 1024 * 1024
 _SHOWN: Final = 5
 _COMMIT = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_OTHER_IDS = re.compile(rb"(?im)^\s*(?:\[extensions\]\s*)?objectformat\s*=\s*(?!sha1\s*$)")
-_INDEX = re.compile(r"objects/pack/(?!pack-[0-9a-f]{40}\.idx$).*\.idx")
+_OTHER_IDS = re.compile(rb"(?im)^\s*(?:\[extensions\]\s*)?objectformat[ \t]*=[ \t]*(?!sha1\s*$)\S")
 _POINTERS: Final = ("ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG")
 _BORROWED: Final = ("objects/info/alternates", "objects/info/http-alternates", "commondir")
 _PACKED_REFS: Final = "packed-refs"
@@ -67,7 +66,7 @@ def repository_leaks(tree: Path) -> list[Leak]:
             repository = _Repository(directory)
             found = [*repository.leaks()]
             if unchecked := repository.unchecked_objects():
-                found.append(("objects", unchecked))
+                found.append(("objects", f"commits outside HEAD's history cannot be found: {unchecked}"))
             else:
                 found += _unreachable_commits(tree, repository.head())
             return [Leak(str(tree), place, what) for place, what in found]
@@ -130,16 +129,15 @@ class _Repository:
 
     def unchecked_objects(self) -> str:
         """Return why commits outside the history of HEAD cannot be found, or an empty string if they can."""
-        objects = {path: kind for path, kind in self._paths.items() if path == "objects" or path.startswith("objects/")}
-        if links := [path for path, kind in objects.items() if kind is EntryKind.LINK]:
-            return f"commits outside HEAD's history cannot be found: {printable_name(links[0].encode())} is a link"
-        if packs := list(filter(_INDEX.fullmatch, objects)):
-            return (
-                f"commits outside HEAD's history cannot be found: {printable_name(packs[0].encode())} has another name"
-            )
-        if _OTHER_IDS.search(self._read("config")):
-            return "commits outside HEAD's history cannot be found: the ids are not SHA-1"
-        return ""
+        for path in self._paths:
+            if path.partition("/")[0] != "objects":
+                continue
+            directory, _, name = path.rpartition("/")
+            if self._paths[path] is EntryKind.LINK:
+                return f"{printable_name(os.fsencode(path))} is a link"
+            if directory == "objects/pack" and name.endswith(".idx") and not PACK_INDEX.fullmatch(name):
+                return f"{printable_name(os.fsencode(path))} has another name than git gives it"
+        return "the ids are not SHA-1" if _OTHER_IDS.search(self._read("config")) else ""
 
     def _refs(self) -> Iterator[tuple[str, str]]:
         head = self.head()

@@ -30,7 +30,8 @@ _KINDS: Final = {1: b"commit", 2: b"tree", 3: b"blob", 4: b"tag"}
 _OFFSET_DELTA, _NAME_DELTA = 6, 7
 _MAX_CHAIN: Final = 4096
 _LOOSE = re.compile(r"[0-9a-f]{40}")
-_PACK = re.compile(r"pack-[0-9a-f]{40}\.idx")
+PACK_INDEX: Final = re.compile(r"pack-[0-9a-f]{40}\.idx")
+"""The names of the indexes of packs that are read."""
 
 
 class GitObjects:
@@ -135,7 +136,7 @@ class GitObjects:
         if self._packs is None:
             directory = self._directory / "pack"
             names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
-            found = [directory / name for name in names if _PACK.fullmatch(name)]
+            found = [directory / name for name in names if PACK_INDEX.fullmatch(name)]
             self._packs = [_Pack(self._map(path), self._map(path.with_suffix(".pack"))) for path in found]
         return self._packs
 
