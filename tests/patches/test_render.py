@@ -28,7 +28,20 @@ if TYPE_CHECKING:
 _LINES = st.lists(st.sampled_from([b"a\n", b"b\n", b"\n", b"c\r\n", b"\xc3\xa9\n", b"--- a/x\n", b"@@ -1 +1 @@\n"]))
 _TEXT = st.builds(lambda lines, tail: b"".join(lines) + tail, _LINES, st.sampled_from([b"", b"end", b"\r"]))
 _CONTENT = st.one_of(_TEXT, _TEXT, st.binary(max_size=200))
-_ODD_NAMES = [b"a", b"b", b"c d", b'q"q', b"t\tt", b"n\nn", b"\xff\xfe", b" lead", b"caf\xc3\xa9", b"-rf", b"$(x)"]
+_ODD_NAMES = [
+    b"a",
+    b"b",
+    b"c d",
+    b'q"q',
+    b"t\tt",
+    b"n\nn",
+    b"\xff\xfe",
+    b" lead",
+    b"trail ",
+    b"caf\xc3\xa9",
+    b"-rf",
+    b"$(x)",
+]
 _NAME = st.one_of(
     st.sampled_from(_ODD_NAMES),
     st.binary(min_size=1, max_size=6).filter(lambda n: not set(n) & {0, 0x2F} and n not in (b".", b"..", b".git")),
@@ -98,6 +111,15 @@ def test_git_applies_what_is_rendered(change: tuple[MemoryTree, Delta]) -> None:
         return
     with tempfile.TemporaryDirectory() as directory:
         assert git_apply(Path(directory), base.files, text.encode()) == after(base, delta)
+
+
+@pytest.mark.parametrize("path", [b" /a", b"c /a", b"c d /e f", b"c/ /d /a"])
+def test_git_reads_names_of_directories_that_end_with_a_space(tmp_path: Path, path: bytes) -> None:
+    """Such a name is quoted: otherwise git cannot read the ``diff --git`` line of a change without lines of text."""
+    delta: Delta = {path: FileVersion(b"\0")}
+    text = render(delta, MemoryTree({}))
+    assert apply_patch(text.encode(), MemoryTree({})) == delta
+    assert git_apply(tmp_path, {}, text.encode()) == after(MemoryTree({}), delta)
 
 
 def test_a_change_reads_as_git_writes_it() -> None:

@@ -35,8 +35,12 @@ _SPACE, _DELETE = 0x20, 0x7F
 
 
 def quoted(name: bytes) -> bytes:
-    """Return ``name`` as git writes it: quoted if it contains special bytes. Always ASCII."""
-    if all(_SPACE <= byte < _DELETE and byte not in _ESCAPED for byte in name):
+    """Return ``name`` as git writes it: quoted if it contains special bytes. Always ASCII.
+
+    A directory whose name ends with a space is quoted too. git writes it as it is, but cannot read this again: it
+    looks for the second name of a ``diff --git`` line after each space, and gives up at one before a ``/``.
+    """
+    if b" /" not in name and all(_SPACE <= byte < _DELETE and byte not in _ESCAPED for byte in name):
         return name
     return b'"' + b"".join(_escaped(byte) for byte in name) + b'"'
 

@@ -382,6 +382,25 @@ def test_a_killed_run_is_reaped_and_a_living_one_is_not(engine: Engine, docker_d
 
 
 @engine_test
+def test_what_a_closed_driver_of_this_process_could_not_remove_is_reaped(
+    engine: Engine, docker_driver: DockerDriver, base_image: ResolvedImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L10: the next run removes it also if it is in the same process; nothing of an open driver is removed."""
+    leaving, staying = (DockerDriver(run_id=name) for name in ("leaving", "staying"))
+    for driver in (leaving, staying):
+        driver.create(SandboxSpec(image=base_image), persistent=True).run(TRUE)
+    with monkeypatch.context() as patched:
+        patched.setattr(DockerContainer, "remove", lambda _self: None)
+        leaving.close()
+    assert len(containers(engine, "leaving")) == 1
+    docker_driver.reap()
+    assert containers(engine, "leaving") == []
+    assert len(containers(engine, "staying")) == 1
+    staying.close()
+    assert containers(engine, "staying") == []
+
+
+@engine_test
 def test_a_persistent_sandbox_ends_with_its_run(engine: Engine, docker_driver: DockerDriver) -> None:
     """A05, L10: what runs in a persistent sandbox of a killed run ends by itself, before anybody reaps."""
     with other_run("orphan", "time.sleep(90)") as orphan:

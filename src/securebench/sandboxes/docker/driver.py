@@ -45,6 +45,9 @@ DRIVER_LABEL = "securebench.driver"
 OWNER_LABEL = "securebench.owner"
 """The label of everything that a driver creates: ``boot-id/pid-namespace/pid/start-time`` of the owning process."""
 
+_open_drivers: set[str] = set()
+"""The tokens of this process's drivers that are not closed."""
+
 FORGOTTEN_SECONDS = 3600
 """The age in seconds from which a container that is not running is removed if its owner's state is unknown."""
 
@@ -69,6 +72,7 @@ class DockerDriver(SandboxDriver):
         if runtime is not None:
             self._require(runtime)
         self._token = secrets.token_hex(8)
+        _open_drivers.add(self._token)
         labels = {RUN_LABEL: run_id, OWNER_LABEL: Owner.current().label(), DRIVER_LABEL: self._token}
         self._context = DockerContext(self.engine, labels, self.resolve_image, runtime)
         self._images: dict[str, ResolvedImage] = {}
@@ -117,7 +121,7 @@ class DockerDriver(SandboxDriver):
         return kind(self._context, spec)
 
     def reap(self) -> int:
-        """Remove what killed runs left, and return the number of removed items. Nothing of a live run is removed."""
+        """Remove what runs left, and return the number of removed items. Nothing of a live run is removed."""
         return self._remove_listed(OWNER_LABEL, is_abandoned) + reaper.reap()
 
     def kill_all(self) -> None:
@@ -137,6 +141,7 @@ class DockerDriver(SandboxDriver):
             _log.warning("leftover sandboxes could not be removed; the next run removes them: %s", error.message)
         self._context.background.close()
         self.engine.close()
+        _open_drivers.discard(self._token)
 
     def _require(self, runtime: str) -> None:
         try:
@@ -155,14 +160,17 @@ class DockerDriver(SandboxDriver):
 
 
 def is_abandoned(container: Mapping[str, Any], now: float | None = None) -> bool:
-    """Whether ``container``, an entry of the engine's list, was left by a SecureBench process that is gone.
+    """Whether ``container``, an entry of the engine's list, was left by a process that is gone or by a closed driver.
 
-    If this cannot be checked, a container counts as abandoned if it is not running and older than
-    :data:`FORGOTTEN_SECONDS`.
+    A driver of this process leaves containers if the engine does not respond when it is closed. If the owner's state
+    is unknown, a container counts as abandoned if it is not running and older than :data:`FORGOTTEN_SECONDS`.
     """
-    owner = Owner.parse((container.get("Labels") or {}).get(OWNER_LABEL, ""))
+    labels = container.get("Labels") or {}
+    owner = Owner.parse(labels.get(OWNER_LABEL, ""))
     if owner is None:
         return False
+    if owner == Owner.current():
+        return DRIVER_LABEL in labels and labels[DRIVER_LABEL] not in _open_drivers
     if owner.can_be_judged():
         return not owner.is_alive()
     age = (time.time() if now is None else now) - container.get("Created", 0)
