@@ -231,7 +231,10 @@ class LongRun:
         """Say how much longer ``command`` takes for each record in the second half of the run than in the first."""
         first, middle, last = self.checkpoints[0], self.checkpoints[len(self.checkpoints) // 2], self.checkpoints[-1]
         if abs(growth := getattr(last, command) - getattr(first, command)) < MEASURABLE:
-            return f"`{command}`: the time changed by only {growth:.1f} s, too little to compare the halves of the run."
+            return (
+                f"`{command}`: from the start to the end of the run, the time changed by only {growth:.1f} s: too "
+                "little to compare the cost per record in the two halves of the run."
+            )
         early, late = (
             (getattr(end, command) - getattr(begin, command)) / max(1, end.records - begin.records)
             for begin, end in ((first, middle), (middle, last))

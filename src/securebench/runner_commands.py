@@ -28,7 +28,8 @@ _METHOD = re.compile(r"\w+\.(?:\w+\.)*[A-Z]\w*\.\w+")
 """The label of a test method, such as ``tests.test_a.Case.test_x``. Names are given at random to a test and its
 controls, so a command with such a label would run only one of them: the test or a control.
 
-``tests.test_a.case.test_x`` does not match: only the repository's files show whether it is a method or a module.
+A label without a capital letter, such as ``tests.test_a.case.test_x``, does not match: it can name a method or a
+module, and only the repository's files show which.
 """
 
 _OPTIONS: Final = """

@@ -133,7 +133,7 @@ class RecordedRun:
         return (line.record for line in self._files() if not line.is_current)
 
     def running(self) -> RunningSession | None:
-        """Return what the process that writes to this run is executing; ``None`` if that is unknown."""
+        """Return what the process that writes to this run is executing; ``None`` if there is none, or it is unknown."""
         return read_running(self._root) if self.is_active else None
 
     def summary(self, each: Callable[[RecordedTask], None] | None = None) -> TesterRunSummary:

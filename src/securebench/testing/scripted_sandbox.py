@@ -355,7 +355,10 @@ class ScriptedDriver(SandboxDriver):
         environment: Mapping[str, str] | None = None,
         files: Mapping[str, bytes] | None = None,
     ) -> ResolvedImage:
-        """Add an image with these variables. :meth:`image_tree` returns its ``files`` (content by absolute path)."""
+        """Add an image. ``environment`` has its variables, by default only ``PATH``.
+
+        ``files`` maps absolute paths to contents. :meth:`image_tree` puts these files into a directory.
+        """
         image = ResolvedImage(
             reference=reference,
             id=f"sha256:{sha256(reference.encode()).hexdigest()}",

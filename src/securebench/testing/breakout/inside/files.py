@@ -25,7 +25,7 @@ _OF_THE_HOST = {
 _DEVICES = {
     "/dev/mem": "the host's memory read",
     "/dev/kmem": "the kernel's memory read",
-    "/dev/port": "the host's hardware driven",
+    "/dev/port": "the host's hardware controlled",
     "/dev/kmsg": "the kernel's log read",
     "/dev/kvm": "its own virtual machine",
     "/dev/fuse": "its own file system",
