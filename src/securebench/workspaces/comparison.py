@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from securebench.workspaces.image_tree import HostTree
 
 CHANGE_LIMITS: Final = TreeLimits(total_bytes=64 * MIB, entries=10_000)
-"""Limits of the changes: ``total_bytes`` of new content, ``entries`` changed files. Real patches are far smaller."""
+"""Limits of the changes: ``total_bytes`` of new and changed files, ``entries`` new, changed and deleted files.
+
+Real patches are far smaller.
+"""
 
 CACHES: Final = frozenset({b"__pycache__", b".pytest_cache", b".mypy_cache", b".ruff_cache"})
 """Cache directories that tools create."""
@@ -121,7 +124,9 @@ class StateComparison:
     def _weigh(self, size: int) -> None:
         self.total += size
         if self.total > self.limits.total_bytes:
-            raise TreeRefusedError(TreeRefusal.TOO_LARGE, f"more than {self.limits.total_bytes} bytes were changed")
+            raise TreeRefusedError(
+                TreeRefusal.TOO_LARGE, f"new and changed files have more than {self.limits.total_bytes} bytes"
+            )
 
 
 def _cache(name: bytes) -> str:

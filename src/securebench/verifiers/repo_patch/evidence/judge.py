@@ -288,7 +288,7 @@ class _Seen:
         return {place} if due else set()
 
     def _is_due(self, group: ControlGroup, home: CasePlace) -> bool:
-        """Return whether controls that were not reported in the class ``home`` should have run."""
+        """Return whether the controls of ``group`` should have run in the class or module ``home``, as its test did."""
         return any(
             _same_home(place, home) and group.place.function in ("", place.function) for place in self._passed_places
         )
