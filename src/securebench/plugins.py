@@ -45,7 +45,7 @@ class ExtensionKind(StrEnum):
     EXECUTOR = "executors"
     EVENT_PARSER = "event_parsers"
     AGENT = "agents"
-    """Paths of declaration files. The agents that they declare are harnesses."""
+    """An entry point of this group is the path of a declaration file. The agent that the file declares is a harness."""
 
 
 AUTO_DRIVER: Final = "auto"

@@ -77,7 +77,8 @@ def _replaced(value: Any, rest: _Place, replacement: JsonValue, place: _Place) -
         return replacement
     if not isinstance(value, dict | None):
         outer = name_of(place[: len(place) - len(rest)]) or "the file"
-        raise ConfigError(problems=[_invalid(".".join(place), f"{outer} is not an object", "set the whole value")])
+        hint = f"set {outer} as a whole" if len(rest) < len(place) else "make the file an object with keys and values"
+        raise ConfigError(problems=[_invalid(".".join(place), f"{outer} is not an object", hint)])
     inner = (value or {}).get(rest[0])
     return {**(value or {}), rest[0]: _replaced(inner, rest[1:], replacement, place)}
 

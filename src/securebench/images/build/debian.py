@@ -29,7 +29,7 @@ _CHUNK = 1024 * 1024
 _LAST_LINES = 5
 _POCKETS = ("", "updates", "security")
 _APT_SETTINGS = ("Acquire::http", "Acquire::https", "Acquire::Check-")
-"""Prefixes of apt's settings for reaching mirrors. The build uses them, and the image does not keep them."""
+"""Prefixes of apt's settings for reaching mirrors and checking the dates of their files. The build uses them, and the image does not keep them."""
 
 _DPKG_OPTIONS = (
     "force-unsafe-io",  # skips fsync, which saves a quarter of the time; a failed build is discarded

@@ -166,7 +166,10 @@ def _kill_first(_host: Host) -> None:
 
 
 @attempt(
-    "overwrite the runtime as it enters", "the host's runtime replaced, and run as its root", "I03", staging=ENTERED
+    "overwrite the runtime as it enters",
+    "the host's runtime replaced, and run as root on the host",
+    "I03",
+    staging=ENTERED,
 )
 def _overwrite_runtime(_host: Host) -> str:
     """Keep trying to open the program of each new process for writing. This works once no process runs the program."""

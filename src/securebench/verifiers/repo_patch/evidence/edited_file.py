@@ -143,7 +143,7 @@ class Variants:
 
     @property
     def spread(self) -> float:
-        """The value that ``bits`` would have if nothing else in the file showed which values are the task's."""
+        """As :attr:`bits`, but counts all assertions, even if the rest of the file shows which values are the task's."""
         return math.log2(self.size) if self.test.movable else 0.0
 
     def larger(self, way: AssertionWay) -> Variants | None:

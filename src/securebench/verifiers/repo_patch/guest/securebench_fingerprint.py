@@ -169,7 +169,10 @@ def unload_package(package: Any, unloaded: Any) -> Any:
     finders.insert(0, finder)
 
     def end(used: Any) -> None:
-        """Stop reusing unloaded modules. If tests use them (``used``), a second copy counts as a change from now on."""
+        """Let imports load the unloaded modules again, as new copies.
+
+        If tests use these modules (``used``), a new copy of one counts as a change from now on.
+        """
         finders[:] = [other for other in finders if other is not finder]
         if used:
             unloaded.clear()
