@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from securebench.candidates.extraction import seal_output
 from securebench.candidates.store import CandidateStore
 from securebench.errors import ConfigError
 from securebench.fs.tar_writer import directory_member, end_of_archive, file_header, link_member, padding
@@ -64,6 +65,14 @@ def test_a_sealed_patch_and_a_text_are_copied(store: CandidateStore, tmp_path: P
     assert store.seal_copy(TEXT, hashlib.sha256(b"42").hexdigest(), [b"4", b"2"]).text == "42"
 
 
+def test_output_that_is_not_text_is_copied(store: CandidateStore, tmp_path: Path) -> None:
+    """An agent's output is sealed whatever its bytes are, so another machine may send such bytes."""
+    sealed = seal_output(CandidateStore(tmp_path / "first"), TEXT, b"\xffhi", truncated=False).candidate
+    assert sealed is not None
+    assert stored(store, TEXT, sealed.path.read_bytes()) == b"\xffhi"
+    assert store.load(TEXT, sealed.digest).text is None
+
+
 HOSTILE: Final = {
     "up": archive(file(b"../up")),
     "up-through-a-directory": archive(directory_member(b"a", 0o755), file(b"a/../../up")),
@@ -106,7 +115,6 @@ def test_members_that_sealing_never_writes_are_refused(kind: bytes, of: Candidat
 @pytest.mark.parametrize(
     ("kind", "data"),
     [
-        (TEXT, b"\xff"),
         (WORKSPACE, b"no archive"),
         (PATCH, b""),
         (PATCH, archive(file(b"../up"))),
@@ -115,7 +123,7 @@ def test_members_that_sealing_never_writes_are_refused(kind: bytes, of: Candidat
     ],
 )
 def test_other_bytes_are_refused(kind: CandidateKind, data: bytes, store: CandidateStore) -> None:
-    """A text that is not UTF-8, and files that are not the archive they should be, are refused."""
+    """Files that are not the archive that they should be are refused."""
     with pytest.raises(ConfigError, match="altered"):
         stored(store, kind, data)
 

@@ -1,8 +1,9 @@
 """Check the form of a candidate that another run sealed, because anyone may have made the file.
 
-Verifiers unpack sealed trees on the host, and rely on their form: relative paths without ``..``, parents first, nothing
-but files, directories and symbolic links. In a run, sealing guarantees this. A file from another run must be
-identical to the file that sealing the same content would write.
+Verifiers unpack sealed trees on the host, and rely on their form: relative paths without ``..``, each directory before
+its entries, and nothing but files, directories and symbolic links. In a run, sealing guarantees this. A file from
+another run must be identical to the file that sealing the same content would write. Text and code are sealed as they
+are, even if they are not UTF-8, so they have no form to check.
 """
 
 from __future__ import annotations
@@ -46,21 +47,18 @@ def most_bytes(kind: CandidateKind) -> int:
 
 
 def require_sealed_form(kind: CandidateKind, digest: str, file: IO[bytes]) -> None:
-    """Check that ``file``, which has this ``digest``, is UTF-8 text, or exactly the archive that sealing would write.
+    """Check that ``file``, which has this ``digest``, is exactly what sealing a candidate of this kind would write.
 
     Raises :class:`ConfigError` (``candidate-altered``).
     """
+    if kind not in TREES:
+        return
     try:
-        if kind not in TREES:
-            file.read().decode("utf-8")
-            return
         with Path(os.devnull).open("wb") as nowhere:
             if kind is CandidateKind.PATCH:
                 sealed = write_patch(read_patch(chunks(file)), nowhere).digest
             else:
                 sealed = _seal_again(chunks(file), nowhere)
-    except UnicodeDecodeError:
-        raise altered("it is not UTF-8") from None
     except (ImageError, StorageError) as error:
         raise altered(error.message) from None
     except TreeRefusedError as error:
@@ -79,7 +77,7 @@ def altered(problem: str) -> ConfigError:
 
 
 def _seal_again(pieces: Iterator[bytes], output: IO[bytes]) -> str:
-    """Write the members of a sealed workspace to ``output`` as sealing would. Return the digest of that archive."""
+    """Write the members of a sealed workspace to ``output`` as sealing would. Return the digest of the result."""
     reader = TarReader(pieces, "the sealed workspace", MAX_HEADERS)
     known: dict[bytes, MemberKind] = {}
     with TarWriter(output) as archive:

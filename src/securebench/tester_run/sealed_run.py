@@ -6,6 +6,7 @@ import os
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
+from securebench.candidates.sealed_form import TREES
 from securebench.errors import CandidateError, ConfigError
 from securebench.harnesses.base import AgentResult, HarnessProducer
 from securebench.results.recorded_task import MAX_LINE, parse_recorded_task
@@ -72,7 +73,7 @@ class SealedRun:
             raise _contradictory(f"the record has no candidate of the kind {kind.value}")
         with sealed_bytes(self._directory, kind, record.candidate_digest) as pieces:
             candidate = store.seal_copy(kind, record.candidate_digest, pieces)
-        if candidate.text is not None and not record.candidate_redacted and candidate.text != record.candidate_text:
+        if kind not in TREES and not record.candidate_redacted and candidate.text != record.candidate_text:
             raise _contradictory("the text in the record differs from the sealed candidate")
         return candidate, record
 

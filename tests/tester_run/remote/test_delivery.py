@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from run_fakes import FakeProducer
+from securebench.candidates.extraction import seal_output
 from securebench.candidates.store import CandidateStore
 from securebench.executors.base import DeliveryError
+from securebench.harnesses.base import AgentResult
 from securebench.results.run_directory.files import JOURNAL
 from securebench.tasks import CandidateKind
 from securebench.tester_run.remote import delivery
@@ -21,6 +23,9 @@ from tester_run.running import make_parts, run, write_run
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from securebench.harnesses.base import ProduceContext
+    from securebench.tasks import AgentView
+
 TRIAL = TrialId("pack/task-0", 1)
 DECISION = json.dumps({"task_id": TRIAL.task_id, "trial": 1, "kind": "connect", "decision": "denied"}).encode()
 
@@ -28,9 +33,9 @@ DECISION = json.dumps({"task_id": TRIAL.task_id, "trial": 1, "kind": "connect", 
 class Received:
     """The coordinator's side, in a directory of its own, and what one worker sends: pieces that tests change."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, producer: FakeProducer | None = None) -> None:
         write_run(root, 1)
-        run(root, parts=make_parts(FakeProducer(trajectory='{"step": 1}')))
+        run(root, parts=make_parts(producer or FakeProducer(trajectory='{"step": 1}')))
         self.results, self.root = root / "results", root / "coordinator"
         self.record = (self.results / JOURNAL).read_bytes()
         self.digest = json.loads(self.record)["candidate_digest"]
@@ -84,6 +89,19 @@ def test_a_record_and_its_files_are_stored(received: Received) -> None:
     ]
     assert received.problems == ["the pack changed"]
     assert received.logged == [json.loads(DECISION)]
+
+
+def test_output_that_is_not_text_is_a_candidate_like_any_other(tmp_path: Path) -> None:
+    """An agent cannot make its failure an error, or its node useless, with bytes that are not UTF-8."""
+
+    def produce(_number: int, _view: AgentView, context: ProduceContext) -> AgentResult:
+        sealed = seal_output(context.store, CandidateKind.TEXT, b"\xffhi", truncated=False)
+        return AgentResult(candidate=sealed.candidate, failure=sealed.failure, stdout="")
+
+    received = Received(tmp_path, FakeProducer(hook=produce, trajectory='{"step": 1}'))
+    pieces = [piece for piece in received.sent() if piece[:1] != b"T"]
+    assert json.loads(received.receive(pieces))["failure_reason"] == "candidate_not_text"
+    assert (received.root / "candidates" / received.digest).read_bytes() == b"\xffhi"
 
 
 def test_a_stopped_worker_returns_nothing(received: Received) -> None:
