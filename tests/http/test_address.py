@@ -90,3 +90,4 @@ def test_a_password_in_an_address_is_not_supported() -> None:
         parse_address("https://user:secret@data.example/x")
     assert "secret" not in str(raised.value)
     assert without_password("https://user:secret@data.example/x") == "https://data.example/x"
+    assert without_password("https://user:sec@ret@data.example/@x") == "https://data.example/@x"

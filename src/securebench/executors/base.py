@@ -63,7 +63,8 @@ class Worker(ABC):
         """Store what a remote worker on ``node`` yields for ``assignment``, and return the record.
 
         Empty bytes mean that the run was stopped. Raises :class:`DeliveryError` if ``pieces`` are not what a worker
-        yields, and :class:`StorageError`. No file of another trial is overwritten, and sizes are bounded.
+        yields or are too large, and :class:`StorageError` if they cannot be stored. No file of another trial is
+        overwritten.
         """
 
     @abstractmethod
@@ -101,7 +102,7 @@ class RemoteWorker(ABC):
         """Remove what killed workers left, prepare the run, and check that sandboxes on this machine are isolated.
 
         Raises :class:`InfrastructureError`, and :class:`ConfigError` if anything that could affect a verdict differs
-        from the process that coordinates the run.
+        between this process and the one that coordinates the run.
         """
 
     @abstractmethod

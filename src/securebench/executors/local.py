@@ -39,7 +39,7 @@ def on_threads(
     draining: Callable[[], bool],
     abandoned: Callable[[], None],
 ) -> Generator[bytes]:
-    """Yield the result of ``execute`` for each assignment, on ``size`` threads, as :meth:`Executor.run` does."""
+    """Call ``execute`` with each assignment on ``size`` threads, and yield the results as :meth:`Executor.run` does."""
     threads = _WorkerThreads(iter(assignments), execute, draining, size)
     try:
         yield from threads.results()

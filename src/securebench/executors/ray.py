@@ -93,7 +93,7 @@ def _connected(address: str | None, workers: int) -> Iterator[Any]:
     Token authentication is always used. The connection is closed at the end.
     """
     os.environ["RAY_AUTH_MODE"] = "token"  # the library reads this variable when it is imported
-    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a call after disconnecting would start another cluster
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # otherwise, a call after disconnecting would start another cluster
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # without it, Ray prints a warning
     if address is None:

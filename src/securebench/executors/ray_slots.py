@@ -34,17 +34,17 @@ _AHEAD: Final = 16
 """How many pieces of a result a worker may produce before the coordinator has fetched them."""
 _POLL_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 30.0
-"""Seconds to wait for a worker to end. Then it is killed, and the next one on its node removes what it left."""
+"""Seconds to wait for a worker to end. Then it is killed, and the next worker on that node removes what it left."""
 _HEAD_SECONDS: Final = 15.0
 """Seconds without a connection after which the head counts as gone. Ray would end this process after a minute."""
 _WAIT_SECONDS: Final = 30.0
 """Seconds without any slot after which the user gets a message."""
 _MAX_LOSSES: Final = 3
-"""The run stops after this many lost workers of one task. A node is excluded after this many failures in a row."""
+"""The run stops after one task has lost this many workers. A node is excluded after this many failures in a row."""
 
 
 class SlotActor:
-    """One slot on a node. Expected errors are returned as strings, because Ray changes exceptions."""
+    """One slot on a node. Expected errors are returned as strings, because Ray wraps exceptions."""
 
     def __init__(self) -> None:
         self._settings = b""
@@ -146,7 +146,10 @@ class RaySlots:
         self._threads: list[threading.Thread] = []
         self._excluded: dict[str, str] = {}
         self._failures: Counter[str] = Counter()
-        """The number of consecutive worker failures on each node."""
+        """The number of worker failures on each node since its last result.
+
+        Under ``""``, it is the number of workers that did not start since the last one that did.
+        """
         self._sending: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._fatal_problem = ""
         self._closed = False
@@ -288,7 +291,7 @@ class RaySlots:
         self._worker.notify(f"the node {name} gets no more tasks: {why}")
         if all(one["NodeID"] in self._excluded for one in nodes):
             self._fatal_problem = (
-                f"no node of the Ray cluster can execute tasks; the last problem, of the node {name}: {why}"
+                f"no node of the Ray cluster can execute tasks; the last problem was on the node {name}: {why}"
             )
 
     def _add_slot(self) -> None:
@@ -303,6 +306,7 @@ class RaySlots:
                 node = self._node_of(actor)
                 if node:
                     self._prepare(_Slot(actor, node))
+                    self._failures[""] = 0
                     return
             except _NodeUnfitError as error:
                 self._exclude(node, str(error))

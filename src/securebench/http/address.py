@@ -76,7 +76,7 @@ def parse_address(url: str, *, allow_plain: bool = False) -> Address:
 
 def without_password(url: str) -> str:
     """Return ``url`` without user name and password, for messages."""
-    return re.sub(r"(?<=://)[^/@]*@", "", url)
+    return re.sub(r"(?<=://)[^/?#]*@", "", url)
 
 
 def _parsed(url: str, base: Address | None = None) -> Address:

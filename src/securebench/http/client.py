@@ -38,7 +38,7 @@ class HttpClient:
         self._reached = False
 
     def get(self, address: Address, headers: Mapping[str, str] | None = None) -> Response:
-        """Send one request and return its response of any status. Raises the errors of :meth:`Response.pieces`."""
+        """Send one request; return the response, whatever its status. Raises the errors of :meth:`Response.pieces`."""
         from securebench.http import connection
 
         response = connection.get(address, headers or {}, self.deadline, self._proxy(address))

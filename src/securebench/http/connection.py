@@ -85,7 +85,7 @@ class Response:
 
 
 class _Connection(HTTPConnection):
-    """A connection that the deadline can interrupt, from the TLS handshake on."""
+    """A connection that the deadline can interrupt as soon as its TCP socket is connected."""
 
     deadline: Deadline
     _handle: socket.socket | None = None
@@ -176,7 +176,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _seconds(retry_after: str) -> float | None:
-    """Return the seconds that a ``Retry-After`` header (a number or a date) asks for; ``None`` if it is invalid."""
+    """Return the seconds that a ``Retry-After`` value (number or date) asks for; ``None`` if it is empty or invalid."""
     if retry_after.strip().isdecimal():
         return float(retry_after)
     try:

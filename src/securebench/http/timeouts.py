@@ -64,7 +64,7 @@ class Deadline:
     def watch(self, connection: socket.socket) -> socket.socket:
         """Watch ``connection``, so that it is shut down at the deadline. Return a handle for :meth:`forget`."""
         # The handle is a duplicate, because TLS moves the descriptor to another socket object. Shutting down one shuts
-        # down both. The lock keeps handles open until they are shut down: a closed one's number may be in use again.
+        # down both. The lock keeps a handle open while it is shut down: the number of a closed one may be in use again.
         handle = connection.dup()
         with self._lock:
             self._watched.add(handle)
