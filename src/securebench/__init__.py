@@ -1,7 +1,7 @@
 """Run benchmark packs against untrusted agents, and judge the agents' work out of their reach.
 
 Programs that embed or extend SecureBench use the names below: see ``docs/how-to/embed.md`` and
-``docs/how-to/extend.md``. Each is loaded when it is first used, so importing this package loads nothing else.
+``docs/how-to/extend.md``. Each is loaded when it is first used, so importing this package loads none of them.
 """
 
 from typing import TYPE_CHECKING

@@ -48,7 +48,7 @@ def instructions(text: str, *, here_documents: bool = True) -> Iterator[Instruct
     """Yield the instructions of a Dockerfile, and the comments and blank lines between them: the whole text.
 
     With ``here_documents`` off, the lines of here-documents are read as instructions. Builders that do not support
-    them, such as Docker's classic builder before version 23, do the same.
+    here-documents, such as Docker's classic builder before version 23, do the same.
     """
     lines: Iterator[str] = io.StringIO(text, newline="\n")
     escape, is_head = "\\", True

@@ -87,7 +87,7 @@ class FailureReason(StrEnum):
     # Policy.
     DANGEROUS_COMMAND_DENIED = "dangerous_command_denied"
     TAMPERED = "tampered"
-    # Infrastructure: the record's status is ``error``, never a score.
+    # Infrastructure: the record has the status ``error`` and no score.
     ENGINE_UNAVAILABLE = "engine_unavailable"
     IMAGE_UNAVAILABLE = "image_unavailable"
     OUT_OF_DISK = "out_of_disk"
@@ -193,7 +193,7 @@ class PathPolicyError(ConfigError):
 
 
 class MaterializationError(SecureBenchError):
-    """A task is unusable: no candidate can be judged, or its files cannot be written safely, or they changed."""
+    """A task is unusable: it cannot be judged, its files cannot be written safely, or its files changed."""
 
     default_code = "materialization-unsafe"
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FaultPoint(StrEnum):
-    """The fault points. If a point has a ``subject``, the comment above it says in parentheses what that is."""
+    """The fault points. The comments say in parentheses what :func:`reached` gets as the ``subject``, if anything."""
 
     # The phases of a run, and of its trials (the task's id).
     RUN_PREPARED = "run.prepared"
@@ -60,7 +60,7 @@ class FaultPoint(StrEnum):
     SUPERVISOR_REQUEST = "supervisor.request"
     GATEWAY_REQUEST = "gateway.request"
 
-    # Inside the supervisor of the oci driver. Only the start of a runtime has a subject (the runtime's command).
+    # Inside the supervisor of the oci driver. Only the start of a runtime has a subject (``exec`` or ``run``).
     SUPERVISOR_SERVE = "supervisor.serve"
     CONTAINER_PREPARE = "container.prepare"
     RUNTIME_START = "runtime.start"

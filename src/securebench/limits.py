@@ -1,4 +1,4 @@
-"""Resource limits of a sandbox, set by the tester and enforced by the driver."""
+"""Limits that the tester sets: resource limits, which the driver enforces, and time limits for a provider."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ A package offers an extension by an entry point in the group ``securebench.KIND`
 A program that embeds SecureBench calls :func:`register` instead. Built-in extensions are loaded in the same way and
 cannot be replaced. Agents that are declared in a file ``NAME.yaml`` are harnesses, too: SecureBench's own, those in
 :func:`agents_directory`, and those of packages. The code of an extension runs on the host with the rights of the run,
-so install only packages that you trust. A pack can only refer to families that are installed.
+so install only packages that you trust. A pack can name an installed family, but cannot contain code for the host.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Extension:
 
         A run can only be resumed with the same identity.
 
-        ``None`` means SecureBench itself. Raises the error of :func:`identity_of`.
+        Returns ``None`` if the class is part of SecureBench. Raises the error of :func:`identity_of`.
         """
         return identity_of(type(self))
 

@@ -21,7 +21,7 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    """Return ``text`` on one line, with newlines and tabs escaped, too."""
+    """Return ``text`` on one line: all unprintable characters are escaped, including newlines and tabs."""
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
 
 

@@ -70,7 +70,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStart(Event):
-    """A run begins: ``trials`` trials of each of ``tasks`` tasks, of which ``to_do`` trials have to be executed.
+    """A run begins: ``tasks`` tasks with ``trials`` trials each. ``to_do`` of all trials have to be executed.
 
     ``pack_tasks`` is the number of tasks in the whole pack. ``agent`` is the agent's label. ``budget_usd`` is the
     budget of the run, if it has one. ``cost_usd`` is what earlier attempts and the checks before the
@@ -106,7 +106,7 @@ class Resume(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskStart(Event):
-    """A worker starts a trial of a task. Its attempts are numbered from 1."""
+    """A worker starts a trial of a task. The attempts at a trial are numbered from 1."""
 
     kind = EventKind.TASK_START
     family: str
@@ -157,7 +157,7 @@ class VerifierDone(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskDone(Event):
-    """The task's record is on disk.
+    """The record of a trial is on disk.
 
     ``assurance`` says what the verdict rests on, and is ``None`` without a verdict. ``agent_stderr`` is the last line
     of the agent's stderr, or empty if the task passed or is pending. ``run_cost_usd`` is what the whole run has cost so
@@ -211,7 +211,7 @@ class SandboxResult(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class AgentOutput(Event):
-    """The agent printed whole lines of ``text`` to ``stream``, ``stdout`` or ``stderr``."""
+    """The agent printed ``text``, which consists of whole lines, to ``stream``: ``stdout`` or ``stderr``."""
 
     kind = EventKind.AGENT_OUTPUT
     stream: str

@@ -15,9 +15,9 @@ def parse_python(source: str | bytes) -> ast.Module:
     Raises ``SyntaxError`` or ``ValueError`` for what is not Python, and ``RecursionError`` or ``MemoryError`` for what
     is nested too deep.
 
-    CPython 3.11 counts the depth of a tree in a variable that all threads share. When garbage collection lets another
-    thread run in the middle of a conversion, and that thread parses too, the first fails with ``SystemError: AST
-    constructor recursion depth mismatch``.
+    CPython 3.11 counts the depth of a tree in a variable that all threads share. When garbage collection interrupts
+    one thread while a tree is built, and another thread parses meanwhile, the first thread fails with ``SystemError:
+    AST constructor recursion depth mismatch``.
     """
     with _LOCK:
         return ast.parse(source)

@@ -60,18 +60,19 @@ class ResourceKind(StrEnum):
     """What a resource consists of."""
 
     VALUE = "value"
-    """A JSON value, written as ``<name>.json``."""
+    """A JSON value. In a workspace, it is the file ``<name>.json``."""
     ASSETS = "assets"
-    """The public ``assets`` list: files under the pack's public asset root."""
+    """The public ``assets`` list: files below the pack's asset root ``public`` (default: ``assets/``)."""
     FILE = "file"
-    """One or more :class:`FileReference` objects: files under the pack's eval asset root."""
+    """One or more :class:`FileReference` objects: files below the pack's asset root ``eval`` (default: ``hidden/``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileReference:
     """A file or directory of the pack. Both paths are relative POSIX paths.
 
-    ``path`` is the place under an asset root, ``mount`` the place in the workspace. ``None`` means the default place.
+    ``path`` is the place below an asset root, ``mount`` the place in the workspace. If ``mount`` is ``None``, a public
+    file is placed at ``path``, and any other file at ``path`` below the directory of its lane.
     """
 
     path: str
@@ -136,7 +137,7 @@ class ResourceBundle:
         return ResourceBundle(tuple(r for r in self.resources if r.visibility in lanes))
 
     def payload(self) -> dict[str, JsonValue]:
-        """Return names and values."""
+        """Return the value of each resource by its name."""
         return {resource.name: resource.value for resource in self.resources}
 
     def summary(self) -> list[JsonValue]:
@@ -144,5 +145,5 @@ class ResourceBundle:
         return [dict(resource.summary()) for resource in self.resources]
 
     def secrets(self) -> Iterable[Resource]:
-        """Yield the resources that no agent, log or record may contain."""
+        """Yield the resources that are not public: they must not reach an agent, a log or a record."""
         return (r for r in self.resources if r.visibility is not Visibility.PUBLIC)

@@ -25,11 +25,11 @@ _NARROWING = re.compile(r"-k.*|--pattern.*|-h|--help|--tag.*|--exclude-tag.*|--s
 """Options with which a command does not run all tests of the files that it names, or runs no tests at all."""
 
 _METHOD = re.compile(r"\w+\.(?:\w+\.)*[A-Z]\w*\.\w+")
-"""The label of a test method, such as ``tests.test_a.Case.test_x``. Names are given at random to a test and its
-controls, so a command with such a label would run only one of them: the test or a control.
+"""The label of a test method, such as ``tests.test_a.Case.test_x``. A test and its controls get
+their names at random, so a command with such a label would run only one of them: the test or a control.
 
-A label without a capital letter, such as ``tests.test_a.case.test_x``, does not match: it can name a method or a
-module, and only the repository's files show which.
+A label such as ``tests.test_a.case.test_x``, whose last part but one does not start with a capital letter, does not
+match: it can name a method or a module, and only the repository's files show which.
 """
 
 _OPTIONS: Final = """
@@ -160,6 +160,6 @@ def _script(program: str, flags: tuple[str, ...], script: str, arguments: tuple[
 
 
 def _unless_narrow(command: RunnerCommand) -> RunnerCommand | None:
-    """Return ``command``, or ``None`` if one of its options is in :data:`_NARROWING`, or a label is a test method."""
+    """Return ``command``, or ``None`` if an argument matches :data:`_NARROWING` or a label matches :data:`_METHOD`."""
     narrow = any(_NARROWING.fullmatch(word) for word in command.arguments)
     return None if narrow or any(_METHOD.fullmatch(label) for label in command.labels) else command

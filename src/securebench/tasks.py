@@ -240,7 +240,7 @@ def task_from_spec(spec: Mapping[str, Any]) -> SecureBenchTask:
 
 
 def _environment_from_spec(value: Any) -> Environment:
-    """Return the environment of a spec, as a compiled task's metadata has it."""
+    """Return the environment of a spec. ``value`` has the same form as in the metadata of a compiled task."""
     if not isinstance(value, dict):
         raise ConfigError("'environment' in a task spec's metadata must be an object", code="field-type")
     unknown = sorted(set(value) - set(_ENVIRONMENT))

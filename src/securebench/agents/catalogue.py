@@ -193,7 +193,7 @@ def check_version(version: str) -> str:
 
 
 def machine_platform(machine: str | None = None) -> str:
-    """Return the platform for ``machine``, the kernel's name such as ``x86_64``; by default, for this machine.
+    """Return the platform for ``machine``, a machine type such as ``x86_64``. The default is this machine's type.
 
     Raises :class:`ConfigError` (``agent-unfit``).
     """

@@ -63,7 +63,7 @@ def read_elf(descriptor: int) -> Elf | None:
     order = "<" if little else ">"
     (number,) = struct.unpack_from(f"{order}H", header, 18)
     machine = MACHINES.get(number, f"ELF machine {number}")
-    if not wide:  # only for error messages: all agent programs have 64 bits
+    if not wide:  # only error messages use such a header: all agent programs have 64 bits
         return Elf(32, machine, "")
     offset, size, count = struct.unpack_from(f"{order}Q14xHH", header, 32)
     if size != _SEGMENT or count > _MAX_SEGMENTS:
@@ -78,15 +78,15 @@ def read_elf(descriptor: int) -> Elf | None:
 
 
 def _at(descriptor: int, offset: int, size: int) -> bytes:
-    """Return up to ``size`` bytes at ``offset``; nothing if the offset is larger than any file."""
+    """Return up to ``size`` bytes at ``offset``, or nothing if no file is large enough to have this offset."""
     return os.pread(descriptor, size, offset) if offset < 1 << 62 else b""
 
 
 def choose_platform(name: str, root: Path, machine: str | None = None, *, image: str = "the image") -> str:
-    """Return the platform of a variant of ``name`` that can run in the image unpacked at ``root``, preferring glibc.
+    """Return the platform of a variant of ``name`` that can run in the image unpacked at ``root``.
 
-    ``machine`` is the kernel's machine name, by default that of this machine. Raises :class:`ConfigError`
-    (``agent-unfit``, ``agent-unknown``).
+    A musl variant is chosen only if the other variant cannot run there. ``machine`` is the kernel's machine name, by
+    default that of this machine. Raises :class:`ConfigError` (``agent-unfit``, ``agent-unknown``).
     """
     known = find(name)
     plain = known.variant(machine_platform(machine))

@@ -151,8 +151,8 @@ EventPath: TypeAlias = Annotated[str, matching(_EVENT_PATH, "a path such as mess
 class PlatformPackage(WireModel):
     """The npm package for one platform.
 
-    ``package`` is its name, by default that of the main package. Its versions are those of the program, followed by
-    ``suffix``. ``interpreter`` is the loader that an image must have, empty for a static program.
+    ``package`` is its name, by default that of the main package. A version of this package is a version of the
+    program, followed by ``suffix``. ``interpreter`` is the loader that an image must have, empty for a static program.
     """
 
     package: Maybe[Annotated[str, matching(_PACKAGE, "the name of an npm package")]] = None
@@ -242,7 +242,7 @@ Arguments: TypeAlias = Annotated[tuple[PlainArgument | ConditionalArguments, ...
 
 
 class ProgramDeclaration(WireModel):
-    """The declaration of a program that is not an agent, such as Node.
+    """The declaration of a program, such as Node. For an agent, :class:`AgentDeclaration` adds fields.
 
     ``version_line`` matches the whole output of ``--version``. Its only group is the version.
     """

@@ -78,10 +78,10 @@ def require_integrity(arrived: Arrived, wanted: str, what: str, hint: str = "") 
 def add_program(
     incoming: Incoming, arrived: Arrived, source: str, name: str = "", *, key: ProgramKey | None = None
 ) -> tuple[str, ProgramKey]:
-    """Add an image made from an archive, still without a reference. Return its id and the program's key.
+    """Add an image made from an archive, and return the image's id and the program's key.
 
-    An npm package identifies its program. If ``name`` is given, it must be the name of this program. Other archives
-    need a ``key``.
+    The image has no reference yet. An npm package identifies its program. If ``name`` is given, it must be the name of
+    this program. Other archives need a ``key``.
 
     Raises :class:`InfrastructureError` (``agent-unusable``), :class:`ConfigError` (``agent-unknown``,
     ``agent-unknown-version``), the errors of :meth:`Incoming.add`, and ``OSError``.
@@ -101,7 +101,7 @@ def add_program(
 
 
 def _without_executable(what: str, wanted: str, package: Package, found: Collection[str]) -> InfrastructureError:
-    """Return the error for an archive without the declared executable. ``found`` are the files that could be it."""
+    """Return the error for an archive without the declared executable. ``found`` are the files to choose from."""
     if wanted in package.files:
         hint = f"before you pack the archive, run 'chmod a+x' on {package.top}/{wanted}"
         return unusable(what, f"its file {wanted} is not executable", hint)

@@ -96,7 +96,7 @@ class Removal(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """An installed program. ``size_bytes`` is the size of its files, ``installed_at`` in seconds since 1970.
+    """An installed program. ``size_bytes`` is the size of its files. ``installed_at`` is a time in seconds since 1970.
 
     ``source`` is ``registry``, ``file`` or ``declaration``. ``pinned`` is true for the default version. A program
     that is not ``intact`` is unpacked or installed again when it is needed.

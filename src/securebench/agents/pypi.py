@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from securebench.agents.declaration import ProgramSource
 
 PYTHON: Final = "3.11"
-"""The Python version on which agents from PyPI run: that of the base image."""
+"""The Python version of SecureBench's base image, whose Python runs the agents from PyPI."""
 
 _MAIN: Final = """\
 import runpy

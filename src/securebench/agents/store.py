@@ -77,11 +77,11 @@ class AgentStore:
     def resolve(self, name: str, version: str | None = None, platform: str | None = None) -> PackageRelease:
         """Return the exact version that ``version`` stands for, and the integrity of its archive.
 
-        For a program from PyPI, this is the integrity of its requirements file. ``None`` means the pinned version. The
-        registry is asked only for ``latest``, and for versions that are neither pinned nor installed. Raises
-        :class:`ConfigError` (``agent-unknown``, ``agent-unknown-version``, ``agent-unfit``, ``agent-unavailable``),
-        :class:`InfrastructureError` (``agent-unavailable``, ``agent-integrity``), and the errors of
-        :meth:`KnownProgram.variant`.
+        For a program from PyPI, the integrity is that of its requirements file. If ``version`` is ``None``, it stands
+        for the pinned version. The registry is asked only for ``latest``, and for versions that are neither pinned nor
+        installed. Raises :class:`ConfigError` (``agent-unknown``, ``agent-unknown-version``, ``agent-unfit``,
+        ``agent-unavailable``), :class:`InfrastructureError` (``agent-unavailable``, ``agent-integrity``), and the
+        errors of :meth:`KnownProgram.variant`.
         """
         known = find(name)
         variant = known.variant(platform or machine_platform())
@@ -152,7 +152,7 @@ class AgentStore:
         return program
 
     def installed(self, *, verify: bool = False) -> tuple[Installed, ...]:
-        """Return the installed programs, sorted. With ``verify``, all files are read, otherwise only their metadata."""
+        """Return the installed programs, sorted. ``verify`` checks the content of all files, not only metadata."""
         found = []
         for entry in self.images.entries():
             stored = self._stored(entry.reference) if entry.source is ImageSource.AGENT else None
@@ -227,8 +227,8 @@ class AgentStore:
     def _take(self, key: ProgramKey, integrity: str) -> AgentProgram | None:
         """Return an installed program, and protect it from removal until :meth:`close`.
 
-        If its unpacked files have changed, its archive is unpacked again. Returns ``None`` if no such program is
-        installed, or if its archive is damaged, too.
+        If its unpacked files have changed, its archive is unpacked again. Returns ``None`` if no program with this key
+        and integrity is installed, or if its archive is damaged, too.
         """
         found = self._find(key)
         if found is None or found[1].integrity != integrity:
@@ -283,7 +283,7 @@ class AgentStore:
     ) -> AgentProgram:
         """Unpack an added image, give it the program's reference, and return the program.
 
-        A damaged image that has the reference loses it.
+        Any other image that has this reference loses it.
         """
         on_progress(Progress(str(key), InstallStage.UNPACKING))
         self.images.lease(image_id).close()

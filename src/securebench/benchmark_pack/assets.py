@@ -20,11 +20,16 @@ if TYPE_CHECKING:
     from securebench.fs.walk import TreeEntry
 
 MAX_ASSET_FILES: Final = 10_000
-"""The most files and directories in one referenced directory, and of one task. They are copied for each task."""
+"""The most files and directories in one referenced directory, and in everything that one task references together.
+
+All of it is copied for each task.
+"""
 
 MAX_ASSET_BYTES: Final = 256 * MIB
-"""The most bytes of one referenced file or directory, and of all files of one task. They are copied for
-each task; larger data belongs in the image."""
+"""The most bytes of one referenced file or directory, and of everything that one task references together.
+
+All of it is copied for each task; larger data belongs in the image.
+"""
 
 _ENTRIES: Final = TreeRules(links=Links.ANY, everything=True)
 
@@ -46,9 +51,9 @@ def digest_asset(directory: Path, path: str) -> str:
 
 
 class AssetDigest:
-    """Computes the digest of :func:`digest_asset` for a file or directory that the caller reads.
+    """Computes what :func:`digest_asset` returns, for a file or directory that the caller reads.
 
-    ``path`` is its path in the pack.
+    ``path`` is the path of that file or directory in the pack.
     """
 
     def __init__(self, path: str) -> None:

@@ -137,14 +137,14 @@ def _manifest(value: dict[str, Any], digest: str) -> Manifest:
 def _judge_faults(manifest: ManifestModel | None) -> Iterator[Fault]:
     judge = manifest.model_dump(exclude_unset=True).get("judge", {}) if manifest else {}
     if "min_kappa" in judge and "calibration" not in judge:
-        hint = "name the file with the calibration set in 'judge.calibration'"
+        hint = "set 'judge.calibration' to the path of the calibration set, relative to the eval root"
         yield Fault(
             "calibration-unfit", "'min_kappa' needs a calibration set", ("judge", "min_kappa"), hint, at_key=True
         )
 
 
 def _root_faults(roots: AssetRoots, manifest: Path, tasks: Path) -> Iterator[Fault]:
-    """Yield a fault for asset roots that would expose hidden files to an agent."""
+    """Yield a fault for asset roots that could expose hidden files, the manifest or the rows to an agent."""
     public, hidden = folded(roots.public.rstrip("/")), folded(roots.eval.rstrip("/"))
     if is_at_or_below(public, hidden) or is_at_or_below(hidden, public):
         yield Fault(
@@ -153,4 +153,4 @@ def _root_faults(roots: AssetRoots, manifest: Path, tasks: Path) -> Iterator[Fau
     public_directory = Path(os.path.realpath(manifest.parent)) / roots.public
     if any(Path(os.path.realpath(file)).is_relative_to(public_directory) for file in (manifest, tasks)):
         message = "the manifest or the tasks file is inside the public root"
-        yield Fault("asset-roots-overlap", message, ("asset_roots", "public"), "use separate directories")
+        yield Fault("asset-roots-overlap", message, ("asset_roots", "public"), "use a directory that contains neither")

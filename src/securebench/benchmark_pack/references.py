@@ -72,7 +72,8 @@ def path_faults(references: Sequence[Referenced], value_fields: Mapping[str, Vis
             hint = f"mounts of this lane must be below {LANE_ROOTS[one.lane]!r}" if one.field else "use another mount"
             yield Fault("path-unsafe", f"the mount {fault}", (*one.place, "mount"), hint)
     for lane in Visibility:
-        if in_lane := [one for one in references if one.lane is lane]:  # rows.py checks that field names differ
+        # A lane without references needs no check here: rows.py checks that the names of fields differ.
+        if in_lane := [one for one in references if one.lane is lane]:
             yield from _collision_faults(in_lane, lane, value_fields)
 
 
@@ -90,9 +91,10 @@ def _collision_faults(
 
 
 def _reference_objects(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Yield each value to read as a file reference, with its path: the object ``value``, or all items of a list.
+    """Yield each value to read as a file reference, with its place in the row.
 
-    Yields nothing unless the object, or an object in the list, has a key that file references use.
+    Yields ``value`` if it is an object with a key that file references use, or all items of ``value`` if it is a list
+    that contains such an object.
     """
     if isinstance(value, dict) and _REFERENCE_KEYS & value.keys():
         yield path, value
@@ -102,7 +104,7 @@ def _reference_objects(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def _is_mounted(value: Any, lane: Visibility) -> bool:
-    """Whether ``value``, which may be any data, is a file reference with a mount in its lane."""
+    """Whether ``value``, which may be any data, is a file reference with a mount below the directory of ``lane``."""
     if not isinstance(value, dict) or not {"path", "mount"} <= value.keys() <= _REFERENCE_KEYS:
         return False
     return isinstance(value["mount"], str) and value["mount"].startswith(f"{LANE_ROOTS[lane]}/")

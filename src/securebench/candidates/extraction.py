@@ -110,7 +110,7 @@ def _seal_delta(store: CandidateStore, delta: Delta, pristine: FileTree) -> Seal
 
 
 def decode(data: bytes) -> str:
-    """Return ``data`` as text. Raises :class:`CandidateError` unless it is UTF-8 without NUL and not blank."""
+    """Return ``data`` as text. Raises :class:`CandidateError` if it is not UTF-8, contains NUL or is blank."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -31,7 +31,7 @@ _EXECUTABLE: Final = 0o100
 def write_patch(delta: Delta, output: IO[bytes]) -> TarWriter:
     """Write ``delta`` to ``output``, and return the writer, which has the digest and the size of the archive.
 
-    Raises :class:`TreeRefusedError` for file names with the whiteout prefix.
+    Raises :class:`TreeRefusedError` if a name in a path begins with the whiteout prefix.
     """
     offenders = [
         f"{printable_name(path)}: the name is reserved for removed files" for path in sorted(delta) if _is_mark(path)

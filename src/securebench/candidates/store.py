@@ -126,9 +126,10 @@ class CandidateStore:
                 path.unlink(missing_ok=True)
 
     def keep_only(self, digests: Collection[str]) -> None:
-        """Remove all candidates except ``digests``. Raises :class:`StorageError`.
+        """Remove all temporary files, and all candidates except ``digests``. Raises :class:`StorageError`.
 
-        Others exist if a task was stopped after sealing. Call this method only after the last candidate was sealed.
+        Other candidates exist if a task was stopped after sealing. Call this method only after the last candidate was
+        sealed.
         """
         self.clear_unfinished()
         with self._storing():

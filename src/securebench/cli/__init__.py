@@ -122,7 +122,7 @@ def process() -> None:
         finally:
             signal.signal(signal.SIGINT, _end_at_once)  # for interrupts while threads are joined
             atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # ignore it while modules are torn down
-    except KeyboardInterrupt:  # raised between the handlers, such as at the first instruction of ``finally``
+    except KeyboardInterrupt:  # raised outside the ``try`` of ``_run``, such as at the start of ``finally``
         _end_at_once()
 
 
@@ -193,8 +193,9 @@ def _run() -> int:
 def _is_of_output(error: OSError) -> bool:
     """Return whether a write to standard output fails with the same ``errno`` as ``error``.
 
-    If the write fails, standard output becomes ``/dev/null``, so that flushing it at exit does not fail again. The test
-    writes a newline, because a failed write may have left an empty buffer, which flushes without an error.
+    If the write fails, standard output becomes ``/dev/null``, so that flushing it at exit does not fail again. This
+    function writes a newline before it flushes, because flushing an empty buffer, which a failed write may leave, never
+    fails.
     """
     if error.errno not in _OF_OUTPUT or error.filename is not None:
         return False

@@ -55,7 +55,7 @@ _STYLES: Final[Mapping[str, str]] = {
     metavar="FILE",
     help="Also write the report as Markdown tables. If FILE exists, only the tables between its markers are replaced.",
 )
-@click.option("-o", "--output", type=_FILE, help="Write here.  [default: standard output]")
+@click.option("-o", "--output", type=_FILE, help="Write the report to FILE.  [default: standard output]")
 def command(*, of_itself: bool, html: Path | None, page: Path | None, output: Path | None, **flags: Any) -> None:
     """Run known attacks against this installation, and report what contained each attack.
 
@@ -74,7 +74,8 @@ def command(*, of_itself: bool, html: Path | None, page: Path | None, output: Pa
     from securebench.tasks import DEFAULT_IMAGE
 
     sections = select_entries(read_catalogue(), flags["entries"])
-    for path in filter(None, (html, page, output)):  # now, because the audit takes minutes
+    # The audit takes minutes, so directories that cannot be created are reported before it starts.
+    for path in filter(None, (html, page, output)):
         with storage_errors(path, _AGAIN):
             path.parent.mkdir(parents=True, exist_ok=True)
     write_page = _page_writer(page)
@@ -91,7 +92,7 @@ def command(*, of_itself: bool, html: Path | None, page: Path | None, output: Pa
 
 
 def _page_writer(page: Path | None) -> Callable[[AuditReport], None]:
-    """Return the function that writes the tables of a report to ``page``, if a page is given.
+    """Return a function that writes the tables of a report to ``page``, or does nothing if ``page`` is ``None``.
 
     If the page has content but lacks the markers of a table, raise :class:`ConfigError` now, before the audit.
     """

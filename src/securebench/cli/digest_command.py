@@ -31,7 +31,7 @@ Examples:
 @click.option(
     "--tasks", type=click.Path(path_type=Path), help="The tasks file, if it is not tasks.jsonl next to the manifest."
 )
-@click.option("--run", "run", metavar="DIR", type=click.Path(path_type=Path), help="Compare with the run in DIR.")
+@click.option("--run", "run", metavar="DIR", type=click.Path(path_type=Path), help="Compare PACK with the run in DIR.")
 @click.option(
     "--commitment-key",
     metavar="FILE",
@@ -42,12 +42,12 @@ Examples:
 def command(pack: Path, tasks: Path | None, run: Path | None, commitment_key: Path | None, *, as_json: bool) -> None:
     """Print the public digests of PACK and its rows, so that a published run can be matched with a pack.
 
-    PACK is a directory with manifest.yaml and tasks.jsonl, a manifest file, or a tester YAML.
+    PACK is a manifest file, a tester YAML, or a directory with manifest.yaml and tasks.jsonl.
 
-    A public digest covers what agents may see, and 'metadata', which must not contain answers. So it can be published.
-    Do not publish a plain digest of the whole pack, such as the SHA-256 of tasks.jsonl: readers could use it to test
-    guesses of the answers. To compare hidden content, the command needs the run's commitment key. Give that key only to
-    people who have the pack.
+    A public digest covers what agents may see, and 'metadata', which must not contain answers. So the digest can be
+    published. Do not publish a plain digest of the whole pack, such as the SHA-256 of tasks.jsonl: readers could use it
+    to test guesses of the answers. To compare hidden content, the command needs the run's commitment key. Give that key
+    only to people who have the pack.
 
     Exit codes: 0 everything that was compared agrees, 1 something differs, or PACK or DIR cannot be read.
     """
@@ -71,8 +71,8 @@ def command(pack: Path, tasks: Path | None, run: Path | None, commitment_key: Pa
 def _matches(pack: BenchmarkPack, directory: Path, key: Path | None) -> dict[str, Match | None]:
     """Compare the run with the pack. Return the pack's result under ``""``, and that of each row under its id.
 
-    The result is ``None`` for a row without a record in the run. A task of the run that the pack does not have is in
-    the result, too: as different public content.
+    The result is ``None`` for a row without a record in the run. If a row has several records, the first difference
+    counts. A task of the run that the pack does not have is returned, too, with the result ``Match.OTHER_PUBLIC``.
     """
     from securebench.results.read import read_run
     from securebench.results.run_directory.pack_match import Match, match_pack, match_row

@@ -32,8 +32,10 @@ Examples:
 @click.option("--csv", "form", flag_value="csv", help="CSV, with one row for each trial.")
 @click.option("--parquet", "form", flag_value="parquet", help="Parquet: the same rows as CSV, with typed columns.")
 @click.option("--junit", "form", flag_value="junit", help="JUnit XML, for continuous integration.")
-@click.option("--markdown", "form", flag_value="markdown", help="The pass rate and a table, as Markdown.")
-@click.option("--atif", "form", flag_value="atif", help="Trajectories as ATIF, a file for each trial.")
+@click.option("--markdown", "form", flag_value="markdown", help="The pass rate and a table of trials, as Markdown.")
+@click.option(
+    "--atif", "form", flag_value="atif", help="Trajectories as ATIF, a file for each trial with a trajectory."
+)
 @click.option("--inspect", "form", flag_value="inspect", help="An evaluation log of Inspect, as JSON.")
 @click.option(
     "-o",

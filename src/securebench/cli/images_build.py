@@ -27,9 +27,9 @@ _SHORT_ID: Final = 19
 class Built:
     """An image that was built, or an existing one that was kept.
 
-    ``commit`` is the commit of the repository in the image, and empty if there is none. ``seconds`` is how long the
-    build took, ``None`` for a kept image. ``because`` says why an existing image was out of date, and is empty if it
-    was not.
+    ``commit`` is the commit that the image's label ``org.securebench.commit`` names, and empty without this label.
+    ``seconds`` is how long the build took, ``None`` for a kept image. ``because`` says why an existing image was out of
+    date, and is empty if it was not.
     """
 
     state: ImageState
@@ -79,7 +79,7 @@ class NotBuilt:
 
 
 def _base_images(_ctx: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    """Return TO by FROM for each ``FROM=TO``. Raises ``click.BadParameter``."""
+    """Return a dictionary that maps FROM to TO for each text ``FROM=TO``. Raises ``click.BadParameter``."""
     return dict(map(_base_image, texts))
 
 
@@ -109,7 +109,7 @@ base_image_option = click.option(
 
 
 def with_bases(recipe: Recipe, bases: Mapping[str, str]) -> Recipe:
-    """Return the recipe with the base images of its Dockerfile replaced."""
+    """Return a Dockerfile recipe with its base images replaced as in ``bases``, or any other recipe unchanged."""
     from securebench.images.build.recipe_kinds import DockerfileRecipe
 
     if not isinstance(recipe, DockerfileRecipe):

@@ -79,7 +79,7 @@ def build(
 @command.command(name="list", short_help="List images and recipes.")
 @_JSON
 def list_(*, as_json: bool) -> None:
-    """List the images of the store, and the recipes whose images are only on Docker Engine or not built."""
+    """List the images of the store, and SecureBench's recipes whose images are only on Docker Engine or not built."""
     from securebench.cli.views.images import images_and_recipes, print_images
     from securebench.images.store.image_store import ImageStore
 

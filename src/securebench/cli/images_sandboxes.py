@@ -19,7 +19,7 @@ _CHARACTERS_SHOWN: Final = 2000
 
 
 class BuildSandboxes:
-    """The sandboxes of builds. The first one opens a driver, which this context manager closes."""
+    """Creates the sandboxes of builds. The first use opens a driver, which this context manager closes at its end."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
         self._report = report
@@ -50,7 +50,7 @@ class BuildSandboxes:
 
     @contextmanager
     def steps(self, build_script: BuildScript, log: Callable[[bytes], None]) -> Iterator[StepsResult | None]:
-        """Run a build's steps as the image's user root, without privileges, and yield their result.
+        """Run a build's steps in a sandbox, as root without capabilities, and yield their result.
 
         Yield ``None`` if there is no driver. Raises :class:`InfrastructureError` if the sandbox fails.
         """

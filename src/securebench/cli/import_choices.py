@@ -49,8 +49,8 @@ def choosing_rows(function: Callable[..., None]) -> Callable[..., None]:
             "--lock",
             "lock_path",
             type=click.Path(path_type=Path),
-            help="Import and check the rows in this lock file; with --write-lock, write this file. "
-            f"Default: DIR/{LOCK_NAME}, if it exists.",
+            help="Import only the rows in this lock file, and check their digests; with --write-lock, write the lock "
+            f"file here. Default: DIR/{LOCK_NAME}, which need not exist.",
         ),
         click.option(
             "--rows", "positions", callback=_row_numbers, help="Import these rows, counted from 0, such as 0-9,12."
@@ -100,8 +100,8 @@ def finish(
     If ``--skip-unusable`` leaves no row, no tasks file is written.
 
     If ``complete`` is false, the user has selected ``rows`` from a larger set, so the lock file may list more.
-    ``skipped`` are the records that could not become rows; the lock file may list them, too. All rows that are left out
-    are printed.
+    ``skipped`` are the records that could not become rows; the lock file may list them, too. The problems in
+    ``skipped``, and those of the rows that ``--skip-unusable`` leaves out, are printed.
     """
     from securebench.importers.lock import load_lock, lock_text
     from securebench.importers.pack_output import write_pack, write_text
@@ -127,7 +127,7 @@ def finish(
 
 
 def left_out(options: Mapping[str, Any]) -> LeftOut | None:
-    """Return a list for records that cannot become rows, or ``None`` without ``--skip-unusable``."""
+    """Return an empty collection for records that cannot become rows, or ``None`` without ``--skip-unusable``."""
     from securebench.importers.row import LeftOut
 
     return LeftOut() if options["skip_unusable"] else None

@@ -153,9 +153,9 @@ def _made(
 
 
 def _at_its_commit(one: ImportedInstance) -> ImportedInstance:
-    """Return an instance with the commit that the build of its image will create from the source's files.
+    """Return ``one`` with the base commit that the build of its image will create from the source's files.
 
-    Return ``one`` itself if its commit is known, or if its image is not built.
+    Return ``one`` unchanged if its base commit is already known, or if no image is to be built for it.
     """
     if one.image.recipe is None or one.image.base_commit:
         return one

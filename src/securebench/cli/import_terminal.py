@@ -46,7 +46,7 @@ def _terminal_options(function: Callable[..., None]) -> Callable[..., None]:
             "--wheels",
             type=click.Path(exists=True, file_okay=False, path_type=Path),
             metavar="DIR",
-            help="Use these wheels for pytest and the tests' other packages. Default: the package index.",
+            help="Take pytest and the tests' other packages from the wheels in DIR. Default: the package index.",
         ),
         click.option(
             "--workdir", default="", metavar="PATH", help="The working directory if a Dockerfile has no WORKDIR."
@@ -71,8 +71,8 @@ def _terminal_options(function: Callable[..., None]) -> Callable[..., None]:
 def harbor(directories: tuple[Path, ...], **options: Any) -> None:
     """Import tasks of Harbor's format (Terminal-Bench 2) from DIRECTORIES: tasks, or directories of tasks.
 
-    Instructions are public. Tests and solution are hidden. A task is refused if its Dockerfile copies them into the
-    agent's image, or if its verifier script cannot be replaced by a runner that works without a network.
+    Instructions are public. Tests and solution are hidden. A task is refused, for example, if its Dockerfile copies
+    them into the agent's image, or if its verifier script cannot be replaced by a runner that works without a network.
     """
     from securebench.importers.terminal import harbor as importer
 
@@ -169,9 +169,9 @@ def _made(
 
 
 def _with_runner(made: Sequence[ImportedTask], options: Mapping[str, Any], refusals: Refusals) -> list[ImportedRow]:
-    """Write the directories of tasks, and the packages that their tests need, into the pack. Return the rows.
+    """Write the files of the tasks, and the packages that their tests need, into the pack. Return the rows.
 
-    Tasks whose tests need packages that cannot be fetched are added to ``refusals``.
+    Tasks whose packages cannot be fetched, are invalid or are too large are added to ``refusals``.
     """
     from securebench.importers.pack_output import put_tree
     from securebench.importers.terminal.rows import finished

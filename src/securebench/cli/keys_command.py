@@ -74,7 +74,7 @@ def show(file: Path | None, *, passphrase_file: Path | None, as_json: bool) -> N
     """Show the public key of FILE, its id and its fingerprint. FILE may be a private key or a public key.
 
     FILE is by default the public key of ~/.config/securebench/signing-key.pem. Signatures contain the id, which is
-    the SHA-256 of the key's DER form. The fingerprint is the one that 'ssh-keygen -l' prints.
+    the SHA-256 of the public key's DER form. The fingerprint is the one that 'ssh-keygen -l' prints.
     """
     from securebench.signing.key_files import default_key_file, load_public, public_file
 

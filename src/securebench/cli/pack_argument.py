@@ -1,4 +1,4 @@
-"""A pack as an argument: a directory, a manifest file, or a tester YAML that names one."""
+"""A pack as an argument: a directory, a manifest file, or a tester YAML that names a pack."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def load_pack(pack: Path, tasks: Path | None = None) -> BenchmarkPack:
 def pack_files(pack: Path, tasks: Path | None = None) -> BenchmarkPaths:
     """Return the paths of the manifest and the tasks file of ``pack``.
 
-    Raises :class:`ConfigError` (``pack-missing``, and the errors of the tester YAML), and ``click.UsageError`` if
-    ``tasks`` is given although ``pack`` is a tester YAML.
+    Raises :class:`ConfigError` (``pack-missing``, and the errors of reading a YAML file and of loading a tester YAML),
+    and ``click.UsageError`` if ``tasks`` is given although ``pack`` is a tester YAML.
     """
     from securebench.tester_config import BenchmarkPaths, load_tester_config
 
@@ -47,7 +47,8 @@ def pack_files(pack: Path, tasks: Path | None = None) -> BenchmarkPaths:
 def _is_tester_yaml(path: Path) -> bool:
     """Return whether a YAML file looks like a tester YAML: it has a key that no manifest has.
 
-    Raises :class:`ConfigError` (``pack-missing``) if the name does not end with ``.yaml`` or ``.yml``.
+    Raises :class:`ConfigError`: ``pack-missing`` if the name does not end with ``.yaml`` or ``.yml``, or the errors of
+    :func:`read_text`.
     """
     from securebench.strict_input.files import read_text
     from securebench.strict_input.yaml_text import MAX_YAML_BYTES, parse_yaml

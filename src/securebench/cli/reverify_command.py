@@ -44,9 +44,13 @@ Examples:
 @click.option(
     "--pack",
     type=click.Path(path_type=Path),
-    help="The pack of the run.  [default: that of --config, else its path during the run]",
+    help="The pack of the run.  [default: the pack that --config names, else the path that the run used]",
 )
-@click.option("--config", type=click.Path(path_type=Path), help="A tester YAML with the settings of extensions.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="A tester YAML with the settings of extensions: verifiers and the driver.",
+)
 @click.option("-o", "--output-dir", type=click.Path(path_type=Path), help="Write here.  [default: DIR.reverified]")
 @click.option("--resume", is_flag=True, help="Continue an earlier 'reverify' of the same run.")
 @click.option("--workers", type=click.IntRange(min=1), help="Candidates to judge at once.  [default: 1]")
@@ -65,8 +69,8 @@ def command(ctx: click.Context, /, directory: Path, **flags: Any) -> None:
     DIR is only read. The new verdicts are written to a new run directory. The pack must be the one that the run used.
     Differences in driver, image or versions are reported.
 
-    Exit codes: 0 all verdicts are the same, 1 an error, such as another pack, 2 wrong usage, 3 some trials were not
-    judged again or the new run has another problem, 4 some verdicts differ, 130 interrupted.
+    Exit codes: 0 all verdicts are the same, 1 an error, such as a pack that differs, 2 wrong usage, 3 some trials were
+    not judged again or the new run has another problem, 4 some verdicts differ, 130 interrupted.
     """
     with signals_interrupt():
         result = _reverify(directory, flags)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 EXIT_ERRORS: Final = 3
 EXIT_BELOW: Final = 4
-"""Exit code: the pass rate is below ``--fail-under``."""
+"""Exit code with ``--fail-under``: the pass rate is too low, or no task has a verdict."""
 EXIT_BUDGET: Final = 5
 """Exit code: the run reached its budget before all trials had run."""
 
@@ -152,7 +152,8 @@ def command(ctx: click.Context, /, config_argument: Path | None, config_option: 
 
     CONFIG is the tester YAML or the suite file. Exit codes: 0 every task has a verdict or is pending, 1 an error, such
     as an invalid configuration, 2 wrong usage, 3 a task ended in an infrastructure error or the run has another
-    problem, 4 the pass rate is below --fail-under, 5 the run reached its budget, 130 interrupted.
+    problem, 4 with --fail-under: the pass rate is too low or no task has a verdict, 5 the run reached its budget,
+    130 interrupted.
     """
     config = _only_one(config_argument, config_option)
     if flags["address"] is not None and flags["executor"] not in (None, "ray"):
@@ -298,7 +299,7 @@ def _variables(env_file: Path | None) -> dict[str, str]:
 def sinks_for(
     flags: dict[str, Any], console: Console, echo: Callable[[str], None], stack: ExitStack
 ) -> list[Callable[[Event], None]]:
-    """Return the sinks for the flags. ``stack`` closes the live display."""
+    """Return the functions that show the events of a run, as the flags ask. ``stack`` closes the live display."""
     from securebench.cli.views.output import AgentOutputSink, CommandOutputSink
     from securebench.cli.views.plain import PlainSink
 

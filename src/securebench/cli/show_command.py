@@ -52,7 +52,7 @@ def command(ctx: click.Context, /, directory: Path, task_id: str | None, *, as_j
     DIR is the output directory of a run, which may still be in progress. Without TASK, the summary is shown.
     For the output directory of a suite, the leaderboard of its runs is shown.
 
-    Exit codes: 0 shown, 1 the directory is not a run or is damaged, or there is no such task, 2 wrong usage.
+    Exit codes: 0 shown, 1 DIR has no run or suite, or is damaged, or there is no such task, 2 wrong usage.
     """
     from securebench.results.read import read_run
     from securebench.results.suite import read_suite
@@ -172,7 +172,7 @@ def _show_task(run: RecordedRun, record: RecordedTask, *, full: bool, as_json: b
 
 
 def _about(run: RecordedRun) -> dict[str, Any]:
-    """Return the summary of the run, and what was run, as JSON."""
+    """Return the summary, the agent, the models and the selection of the run, as JSON."""
     selection = run.selection
     return {
         **run.summary().to_json(),
@@ -198,7 +198,7 @@ def _brief(record: RecordedTask) -> dict[str, Any]:
 
 
 def _whole(run: RecordedRun, record: RecordedTask) -> dict[str, Any]:
-    """Return a record with its steps and its sealed candidate. They are ``None`` if the run directory lacks them."""
+    """Return a record with its steps and its sealed candidate. Each is ``None`` if the run directory lacks it."""
     from securebench.cli.views.task import ABSENT
     from securebench.errors import ConfigError
 

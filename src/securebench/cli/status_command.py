@@ -42,7 +42,7 @@ def command(ctx: click.Context, /, directory: Path, *, watch: bool, as_json: boo
     DIR is the output directory of a run, which may be in progress in another terminal. Its files are only read. For
     the output directory of a suite, one line for each of its runs is shown.
 
-    Exit codes: 0 shown, 1 the directory is not a run or is damaged, 2 wrong usage, 3 only with --watch: the run has
+    Exit codes: 0 shown, 1 DIR has no run or suite, or is damaged, 2 wrong usage, 3 only with --watch: the run has
     ended, and some tasks did not run or ended in an infrastructure error.
     """
     from rich.console import Console
@@ -91,7 +91,7 @@ def _print_suite(console: Console, directory: Path, suite: RecordedSuite, *, as_
 
 
 def _watch(console: Console, snapshots: Iterator[RunSnapshot], *, as_json: bool) -> RunSnapshot:
-    """Show snapshots until the run ends: as a display on a terminal, as lines elsewhere. Return the last one."""
+    """Show snapshots until the run ends: live on a terminal without ``--json``, otherwise as lines. Return the last."""
     if as_json or not console.is_terminal:
         return _watch_lines(snapshots, as_json=as_json)
     from rich.console import Group

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def run_suite_file(
     file: TesterFile, options: RunOptions, flags: dict[str, Any], console: Console, echo: Callable[[str], None]
 ) -> int:
-    """Run a suite with the options of the command line, print the leaderboard, and return the exit code."""
+    """Run a suite, or with ``--dry-run`` only plan it. Print the results or the plan, and return the exit code."""
     suite = load_suite(file)
     if flags["dry_run"]:
         earlier_runs(suite, options)

@@ -50,11 +50,11 @@ Examples:
 def command(directory: Path, *, as_json: bool, **options: Any) -> None:
     """Check that the run in DIR is complete and unchanged, and print a line for each check.
 
-    DIR is the directory of a run or a suite, or a bundle. The command only reads its files: it needs no network and no
+    DIR is the directory of a run or a suite, or a bundle. The command only reads files: it needs no network and no
     sandboxes, and works on any machine.
 
     Exit codes: 0 no check failed, 1 DIR or a file that an option names cannot be used, 2 wrong usage. Otherwise the
-    first kind of check that failed: 10 damaged files, 11 the chain of records, 12 the closing of the run, 13
+    smallest code of the checks that failed: 10 damaged files, 11 the chain of records, 12 the closing of the run, 13
     candidates, 14 contradictions, 15 the pack, 16 the signature, 17 a run that was not closed, 18 an older format.
     """
     from securebench.audit.run.bundle_file import require_exact
@@ -129,7 +129,7 @@ def _report(directory: Path, evidence: Evidence) -> RunReport | SuiteReport:
 
 
 def _print_checks(checks: Sequence[RunCheck]) -> None:
-    """Print a line for each check, and below it what is wrong: in columns on a terminal, with tabs elsewhere."""
+    """Print a line for each check, in columns on a terminal and with tabs elsewhere, and below it what is wrong."""
     from securebench.printable import printable_line
 
     is_terminal = sys.stdout.isatty()

@@ -10,7 +10,7 @@ import click
 @click.command(name="view")
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Listen on this port.  [default: a free port]")
-@click.option("--no-browser", is_flag=True, help="Only print the address.")
+@click.option("--no-browser", is_flag=True, help="Do not open a browser, only print the address.")
 def command(directories: tuple[Path, ...], port: int, *, no_browser: bool) -> None:
     """Show one or more runs in a browser, including runs in progress.
 

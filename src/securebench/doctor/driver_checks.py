@@ -22,7 +22,7 @@ def crun(machine: Machine) -> Finding:
 
 
 def runc(machine: Machine) -> Finding:
-    """Check for runc, which shares the host's kernel, as crun does."""
+    """Check for runc. Its sandboxes share the host's kernel, as those of crun do."""
     return _runtime(machine, "runc", "the oci driver's second choice, and what Docker uses")
 
 
@@ -38,7 +38,7 @@ def init(machine: Machine) -> Finding:
     except EngineError as error:
         meaning = "the oci driver cannot work"
         return Finding("init", State.MISSING, error.message, meaning, install(machine, "tini"))
-    return Finding("init", State.OK, str(path), "stops processes that a command leaves behind")
+    return Finding("init", State.OK, str(path), "reaps orphaned processes in sandboxes")
 
 
 def oci_driver(machine: Machine) -> Finding:
@@ -63,7 +63,7 @@ def docker_engine(machine: Machine) -> Finding:
         return Finding("docker_engine", State.MISSING, error.message, "the docker driver cannot be used", error.hint)
     version = f"{engine.info.version} at {engine.url}; cgroups v{engine.info.details.get('cgroups', '?')}"
     found = f"{version}; runtimes {', '.join(engine.runtimes)}"
-    # Docker has no user namespace by default. 'auto' compares the oci driver with that.
+    # By default, Docker uses no user namespace. This alone does not make the state 'weaker'.
     beyond = [name for name in engine.info.weaker if name != "user-namespace"]
     if beyond:
         return Finding("docker_engine", State.WEAKER, found, f"not enforced: {in_words(beyond)}")
@@ -82,7 +82,7 @@ def chosen_driver(machine: Machine) -> Finding:
 
 
 def strong_driver() -> Finding:
-    """Return the finding for an oci driver that enforces everything: ``auto`` chooses it in any case."""
+    """Return the ``driver`` finding if the oci driver enforces everything: ``auto`` always chooses it then."""
     return Finding("driver", State.OK, "oci", _AUTO)
 
 

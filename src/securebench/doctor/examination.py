@@ -24,7 +24,7 @@ SANDBOX_SECONDS: Final = 20.0
 """Additional seconds for creating a sandbox, which is slow on a busy machine and needed for choosing a driver."""
 
 _GRACE: Final = 0.4
-"""Additional seconds for choosing a driver, which creates another sandbox."""
+"""Minimum seconds for choosing a driver after the oci driver's check: the choice creates another sandbox."""
 
 _OCI: Final = "oci_driver"
 _DRIVER: Final = "driver"
@@ -78,7 +78,7 @@ def examine(machine: Machine, seconds: float = SECONDS) -> Report:
         except queue.Empty:
             break
         found[finding.name] = finding
-        if finding.name == _OCI:  # the driver is chosen right after it
+        if finding.name == _OCI:  # choosing a driver should end soon after it
             end = max(end, time.monotonic() + _GRACE)
     return _report(found, time.monotonic() - started)
 

@@ -83,7 +83,7 @@ def build_tools(machine: Machine) -> Finding:
 
 
 def registry(machine: Machine) -> Finding:
-    """Check whether images can be downloaded. Existing images do not need this."""
+    """Check whether images can be downloaded. Runs with existing images do not need a registry."""
     try:
         return Finding("registry", State.OK, f"{machine.registry()} answers", "images can be downloaded")
     except ImageError as error:

@@ -151,7 +151,7 @@ class ThisMachine:
         return Path.cwd()
 
     def free_bytes(self, path: Path) -> int:
-        """Return the free bytes of the file system."""
+        """Return the free bytes of the file system of ``path``, or of its nearest parent that exists."""
         return shutil.disk_usage(_existing(path)).free
 
     def may_write(self, path: Path) -> bool:
@@ -159,7 +159,7 @@ class ThisMachine:
         return os.access(_existing(path), os.W_OK | os.X_OK)
 
     def base_images(self) -> tuple[str, ...]:
-        """Return the references of the images that the image recipes build."""
+        """Return the references of the images that SecureBench's own recipes build."""
         from securebench.images.build.recipes import all_recipes
 
         return tuple(recipe.reference for recipe in all_recipes())

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def plan_to_json(plan: EgressPlan) -> dict[str, Any]:
-    """Return ``plan`` as JSON for a frame. The result contains the key."""
+    """Return ``plan`` as JSON for a frame. The result may contain the provider's key."""
     return {"domains": list(plan.domains), "relay": relay_to_json(plan.relay) if plan.relay else None}
 
 
@@ -37,7 +37,7 @@ def plan_from_json(found: Mapping[str, Any]) -> EgressPlan:
 
 
 def relay_to_json(plan: RelayPlan) -> dict[str, Any]:
-    """Return ``plan`` as JSON for a frame. The result contains the key."""
+    """Return ``plan`` as JSON for a frame. The result may contain the provider's key."""
     return asdict(plan)
 
 

@@ -4,8 +4,8 @@ The first frame contains the gateway's settings. The gateway answers it with ``r
 ``listen`` (with a listening socket) and ``close`` for each session, and ``probe`` to make the gateway send a test
 request to a provider. The gateway answers ``open`` with ``opened``, ``close`` with ``closed`` and a report, ``probe``
 with ``probed`` and a report, or any of them with ``failed``. It does not answer ``listen``. In between, it sends
-``log``. Keys are sent only to the gateway, inside ``open`` and ``probe``. The gateway serves untrusted peers, so what
-it sends is checked.
+each line of the egress log as ``log``. Keys are sent only to the gateway, inside ``open`` and ``probe``. The gateway
+serves untrusted peers, so what it sends is checked.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ class GatewayConnection:
         for session in sessions:
             session.answered.set()
             for call in () if self._closed else session.on_death:
-                # Each callback closes a sandbox, which takes time.
+                # A callback may close a sandbox, which takes time.
                 threading.Thread(target=_call, args=(call,), name="securebench-gateway-gone", daemon=True).start()
 
 

@@ -65,7 +65,8 @@ class EgressSession:
     def on_death(self, call: Callable[[], None]) -> None:
         """Call ``call`` when the gateway exits while this session is open, or at once if it has already exited.
 
-        When the gateway exits later, the call comes from another thread.
+        If the gateway exits later, ``call`` runs in another thread. It does not run if :meth:`Gateway.close` stops the
+        gateway.
         """
         self._connection.on_death(self._number, call)
 
@@ -73,7 +74,7 @@ class EgressSession:
         """Close the session and all its connections, and return its report. Idempotent.
 
         Raises :class:`EgressError` (``egress-failed``) if the gateway has exited, failed or sent an invalid report, or
-        if its log could not be written.
+        if a log line of the session could not be written.
         """
         with self._lock:
             if self._outcome is None:

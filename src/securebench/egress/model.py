@@ -75,8 +75,8 @@ class RelayPlan:
     ``base_url`` includes the API version if it has one (``https://host/v1``). ``key`` is added to each request, unless
     it is ``None``. ``ca_bundle`` is the PEM text of additional CA certificates: the text rather than a path, because
     the gateway process may be unable to read the file. ``proxy`` is the URL of an HTTP proxy, which may contain a
-    password. ``micro_usd`` is the limit in millionths of a US dollar, which needs ``prices``. ``api_version`` is added
-    to the query of each request to Azure.
+    password. ``micro_usd`` is the limit on the cost in millionths of a US dollar. With this limit, ``prices`` is
+    required. ``api_version`` is added to the query of each request to Azure.
     """
 
     provider: Provider
@@ -104,7 +104,10 @@ class RelayPlan:
     spent_micro_usd: int = 0
 
     def prices_of(self, model: str) -> TokenPrices | None:
-        """Return the prices of an answer. ``model`` is the provider's model name, with or without a release date."""
+        """Return the prices for an answer of ``model``, or ``None`` if they are unknown.
+
+        ``model`` is the model that the provider names in its answer, with or without a release date.
+        """
         return self.model_prices.get(_RELEASE_DATE.sub("", model), self.prices)
 
 
@@ -133,7 +136,7 @@ class RelayReport:
     model: str = ""
     """The model named in the last answered request."""
     models: Mapping[str, int] = field(default_factory=dict)
-    """The number of answers by model, as named by the provider."""
+    """The number of complete answers by model, as named by the provider. Only the first 16 names are counted."""
     statuses: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
     input_tokens: int = 0
@@ -155,9 +158,9 @@ class RelayReport:
 class ProbeReport:
     """How a provider answered the gateway's own test request. ``trouble`` is ``None`` if it succeeded.
 
-    ``status`` is 0 if there was no response. ``model_unknown``: the provider does not have the model. ``is_foreign``:
-    the answer is not one of this API, so the base URL may be wrong. ``is_connected`` is false if no connection
-    could be made.
+    ``status`` is 0 if there was no response, or if the response could not be used, such as a redirect.
+    ``model_unknown``: the provider does not have the model. ``is_foreign``: the server did not answer as the plan's
+    API does, so the base URL may be wrong. ``is_connected`` is false if no connection could be made.
     """
 
     trouble: Trouble | None = None

@@ -77,7 +77,7 @@ class Service:
         self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
 
     async def run(self) -> None:
-        """Serve until the run closes the connection or exits."""
+        """Serve until the connection to the run is closed or fails, or an invalid frame arrives."""
         loop = asyncio.get_running_loop()
         loop.set_default_executor(concurrent.futures.thread.ThreadPoolExecutor(_RESOLVERS))
         loop.add_reader(self._control, self._receive)
@@ -153,7 +153,7 @@ class Service:
 
 
 def _why(error: Exception) -> str:
-    """Return what the run may know of ``error``: messages of other libraries might contain the key."""
+    """Return the message of an :class:`EgressError`, else only the type: other messages might contain the key."""
     return error.message if isinstance(error, EgressError) else type(error).__name__
 
 

@@ -29,7 +29,7 @@ Serve: TypeAlias = "Callable[[asyncio.StreamReader, asyncio.StreamWriter], Corou
 
 
 class ServedSession:
-    """A task's proxy and relay. It belongs to one event loop. ``post`` receives each log line."""
+    """The proxy and the relay of one task. Both belong to one event loop. ``post`` receives each log line."""
 
     def __init__(
         self,

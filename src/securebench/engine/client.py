@@ -52,7 +52,7 @@ class Engine:
     def doing(
         self, what: str, *, missing: type[InfrastructureError] = InfrastructureError, hint: str = ""
     ) -> Iterator[None]:
-        """Turn errors of requests in this block into SecureBench's. The message contains "could not {what}".
+        """Turn errors of requests in this block into SecureBench errors with "could not {what}" in the message.
 
         A 404 raises ``missing`` with ``hint``, because only the caller knows what is missing.
         """

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A trial of the task ``task_id``. ``run`` is the digest of the run settings that its worker must have."""
+    """A trial of the task ``task_id``.
+
+    ``run`` is the digest of the settings of the run. A worker with other settings refuses the assignment.
+    """
 
     run: str
     task_id: str

@@ -1,4 +1,4 @@
-"""Objects that the tasks of a run share, and the control that stops them."""
+"""Objects that the tasks of a run share, and the control that stops the run."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _ignore(_problem: str) -> None:
 class TaskContext:
     """What all tasks of a run share. Used by all threads.
 
-    ``provenance`` goes into every record of the run. ``commitment`` makes the commitments to hidden content in records.
+    ``provenance`` goes into every record of the run. ``commitment`` makes the commitments in records.
     ``credentials`` are the secrets of the harness and of the judge. ``gateway`` is ``None`` if no agent needs egress.
     """
 
@@ -113,5 +113,5 @@ class TaskContext:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The values of environment variables and credentials, which are redacted from every record and event."""
+        """The values of ``environment``, and ``credentials``. They are redacted from every record and event."""
         return (*self.environment.values(), *self.credentials)

@@ -29,8 +29,8 @@ class ObservedDriver(WrappedDriver):
     """Delegates to another driver, and reports each new sandbox and each command.
 
     Output and arguments are reported only with ``show_output``: a verifier's commands and their output contain
-    evaluation inputs, and redaction does not recognize every fragment of them. ``printed`` collects a verifier's output
-    if it is not ``None``.
+    evaluation inputs, and redaction does not recognize every fragment of them. If ``printed`` is given, it collects a
+    verifier's output.
     """
 
     def __init__(

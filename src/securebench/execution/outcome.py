@@ -45,9 +45,9 @@ class TaskOutcome:
     verifier: Verifier | None
     history: History = field(default_factory=History)
     agent_result: AgentResult | None = None
-    """The result of the agent's last try."""
+    """The result of the agent's last try, or of an earlier attempt if only verification runs."""
     failed_tries: list[dict[str, JsonValue]] = field(default_factory=list)
-    """The tries that an infrastructure failure ended: the error, and the outcome, usage and trajectory if known."""
+    """The tries that an infrastructure failure ended, each with its error and any known outcome, usage, trajectory."""
     spent: Usage = field(default_factory=Usage)
     """The usage of all tries of this attempt."""
     is_verified_again: bool = False

@@ -22,8 +22,8 @@ class Removals:
     """Removes directory trees on a separate thread. Thread-safe.
 
     A tree is first moved to ``trash``, a private directory on the same file system, so that its path is free at once.
-    A tree that cannot be removed stays. When the run ends or is resumed, it empties ``trash``, removes workspaces that
-    are not to be kept, and reports what still cannot be removed.
+    A tree that cannot be removed stays. The run empties ``trash`` when it ends or is resumed. At its end, it also
+    removes workspaces that are not to be kept, and reports what still cannot be removed.
     """
 
     def __init__(self, trash: Path) -> None:
@@ -33,7 +33,10 @@ class Removals:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="securebench-remove")
 
     def remove(self, path: Path) -> None:
-        """Move the directory ``path`` away and remove it in the background. ``path`` may be missing."""
+        """Move the directory ``path`` away and remove it in the background. ``path`` may be missing.
+
+        A directory that cannot be moved is removed before this method returns.
+        """
         moved = self._trash / f"removed-{next(self._numbers)}"
         try:
             path.rename(moved)

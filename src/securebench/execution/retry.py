@@ -53,9 +53,9 @@ def pause_before_retry(error: InfrastructureError, tries: int) -> float | None:
 
 
 def with_retries(once: Callable[[], T], notify: Callable[[str], None]) -> T:
-    """Return the result of ``once``, a request to the model provider before the first task. Announce each pause.
+    """Return the result of ``once``, which asks the model provider before the first task. Announce each pause.
 
-    Raises the last :class:`ProviderError`, and all other errors at once.
+    Raises the last :class:`ProviderError`. Other errors are raised without a retry.
     """
     tries = 1
     while True:

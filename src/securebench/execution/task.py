@@ -65,7 +65,7 @@ def execute_task(task: SecureBenchTask, context: TaskContext, history: History |
 
     Failures of the agent, the candidate or the machine are in the record and raise no error. This includes errors when
     writing to the run directory, so that the record still says what the agent used. Raises :class:`RunStoppedError` if
-    the run was stopped meanwhile, because an agent whose sandbox was closed would look like a crashed agent.
+    the run was stopped meanwhile: stopping closes sandboxes, so a record could wrongly say that the agent crashed.
     """
     history = history or History()
     trial = TrialId(task.id, history.trial)

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from securebench.tasks import AssetRoot
 
 MAX_FILE: Final = MIB // 4
-"""The most bytes of one file. Larger files are skipped: they are data, and a single line of data reveals little."""
+"""The maximum size of a file in bytes. A larger file is skipped: it is probably data, and a verifier that prints a line
+of it reveals little."""
 MAX_ALL: Final = MIB
-"""The most bytes of all files together. The rest is skipped."""
+"""The maximum size of all files of one call together, in bytes. The rest is skipped."""
 
 
 def file_texts(resources: Iterable[Resource], root: AssetRoot | None) -> Iterator[str]:

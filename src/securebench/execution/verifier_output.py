@@ -23,7 +23,7 @@ _ALL: Final = MIB
 
 
 class VerifierOutput:
-    """The output of one verification. One thread starts the commands. Each command has a :class:`Printed`."""
+    """The output of one verification. Several threads may start commands. Each command has a :class:`Printed`."""
 
     def __init__(self) -> None:
         self._printed: list[Printed] = []

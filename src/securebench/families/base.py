@@ -1,4 +1,4 @@
-"""The family declaration, from which everything about its rows is derived.
+"""The declaration of a family, from which everything about the rows of the family is derived.
 
 A family has Pydantic models of its input and its eval fields. Each eval field is annotated with its lane, and with
 :data:`TAKES_FILES` if its value may be a file of the pack::
@@ -120,7 +120,7 @@ class Family:
 
 
 def _lane(name: str, marks: Iterable[Any]) -> Visibility:
-    """Return the lane in a field's annotation. Raises ``TypeError``, a programming error, unless it has one lane."""
+    """Return the one lane in a field's annotation. Raises ``TypeError`` for none or several: a programming error."""
     lanes = [mark for mark in marks if isinstance(mark, Visibility)]
     if len(lanes) != 1:
         raise TypeError(f"the eval field {name!r} must be annotated with one lane")

@@ -1,7 +1,7 @@
 """The deferred families: their rows load and compile, but no verifier can judge them yet.
 
-Their Pydantic models document the fields and the lanes of eval fields. The models are not enforced: any other input
-field is public, and any other eval field is hidden.
+Their Pydantic models document the fields and the lanes of eval fields. The models are not enforced: rows may have other
+fields. Such a field is public in ``input`` and hidden in ``eval``.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ArtifactTaskEval(_Lenient):
 
 
 class MultimodalQaInput(_Lenient):
-    """A question about the row's assets, and its choices."""
+    """A question about the row's assets, and the choices that may answer it."""
 
     question: Any = OPTIONAL
     choices: Any = OPTIONAL

@@ -121,9 +121,9 @@ DangerousCommands: TypeAlias = Annotated[
 
 
 class FileReferenceModel(WireModel):
-    """A file or directory of the pack. ``path`` is its place below an asset root, such as ``assets/``.
+    """A file or directory of the pack. ``path`` is relative to an asset root, such as ``assets/``.
 
-    ``mount`` is where it appears in a workspace.
+    ``mount`` is the path at which the file or directory appears in a workspace.
     """
 
     path: str

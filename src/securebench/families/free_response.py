@@ -32,7 +32,10 @@ class FreeResponseInput(WireModel):
 
 
 class RubricModel(WireModel):
-    """A response must contain an accepted phrase, or enough of its words, and must not contain a rejected phrase."""
+    """A response must contain an accepted phrase and must not contain a rejected phrase.
+
+    With ``min_token_f1``, it need not contain an accepted phrase if its token F1 with such a phrase is high enough.
+    """
 
     type: Literal["contains_any"]
     accepted_answers: Annotated[list[Text], Field(min_length=1, max_length=MAX_PHRASES)]

@@ -1,4 +1,4 @@
-"""multiple_choice: one of several choices, named by its label, its text or its zero-based index."""
+"""multiple_choice: a question with choices. A row names the correct ones by label, text or zero-based index."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _named_choice(texts: Sequence[str], answer: Answer) -> int | None:
     """Return the index of the choice that ``answer`` names. Names are unambiguous in a valid row.
 
     ``texts`` are the normalized texts of the choices. An ``int`` that is a valid index is always an index. Any
-    other number names the only choice whose text is that number.
+    other number names the choice whose text is that number, or none if several choices have such a text.
     """
     if isinstance(answer, bool):
         return None

@@ -31,7 +31,7 @@ def normalize_text(text: str) -> str:
     Removes invisible characters, collapses white space, folds case, applies NFC (never NFKC), and strips outer
     quotes and the full stop after the last word until none are left.
     """
-    if text.isascii() and text.isprintable():  # the common case: of the steps below, only case folding matters
+    if text.isascii() and text.isprintable():  # the common case: of the steps in ``else``, only case folding matters
         folded = text.lower()
     else:
         visible = text.translate({ord(character): None for character in set(text) if not _is_visible(character)})

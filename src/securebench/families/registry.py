@@ -101,11 +101,11 @@ def validate_benchmark_row_family(row: FamilyRow) -> None:
 
 
 def secret_strings(task: SecureBenchTask) -> Iterator[tuple[str, str]]:
-    """Yield (resource name, text) for each secret string, and for the JSON of each secret list or object.
+    """Yield (resource name, text) for each secret string, and for the JSON of secret lists and objects.
 
-    Structure, such as a path, is not secret. Objects whose fields the family declares are not yielded as JSON. The JSON
-    of a list that is a command is always yielded, and that of any other list or object only if it has more than one
-    element.
+    Structure, such as a path, is not secret, and neither are a command's arguments without a space. A command that is a
+    list is yielded as JSON and as one line. Any other list or object is yielded as JSON if it has more than one
+    element, except objects whose fields the family declares.
     """
     for resource in task.resources.secrets():
         yield from ((resource.name, text) for text, is_content in _divided(task.task_type, resource) if is_content)
@@ -142,9 +142,9 @@ def strings(value: JsonValue) -> Iterator[str]:
 
 
 def _divided(family: str, resource: Resource) -> Iterator[tuple[str, bool]]:
-    """Yield the strings of a resource, each with whether it is secret content or only structure, such as a path.
+    """Yield each string of a resource, with ``True`` if it is secret content and ``False`` if it is structure.
 
-    Yields no single words of a command.
+    If a command is a list, its arguments without a space are not yielded.
     """
     if resource.kind is ResourceKind.FILE:  # the secret of a file is its content, not its reference
         yield from ((text, False) for text in strings(resource.value))

@@ -1,4 +1,4 @@
-"""The file format of a row, except what its family defines, and of the environment of a row or a manifest."""
+"""The format of a row (except for what its family defines) and of the environment in a row or a manifest."""
 
 from __future__ import annotations
 

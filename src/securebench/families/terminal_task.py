@@ -13,7 +13,7 @@ from securebench.tasks import CandidateKind
 
 
 class TerminalTaskInput(WireModel):
-    """The instructions."""
+    """The instructions, and the context needed to follow them."""
 
     instructions: Text
     context: TextOrObject = OPTIONAL

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-# O_APPEND: after a failed write is truncated, the next write appends at the new end without a seek.
+# O_APPEND: if a write fails and the file is truncated, the next write appends at the new end without a seek.
 _OPEN: Final = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 _MODE: Final = 0o644
 

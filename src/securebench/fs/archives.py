@@ -16,7 +16,7 @@ from securebench.limits import GIB, MIB
 class ArchiveLimits:
     """Limits that stop decompression bombs and floods of files. The defaults have ample room for real images.
 
-    Exceeding one raises :class:`ImageError` (``image-too-large``).
+    Content that exceeds a limit raises :class:`ImageError` (``image-too-large``).
     """
 
     bytes: int = 64 * GIB
@@ -24,11 +24,11 @@ class ArchiveLimits:
     members: int = 2_000_000
     """The most members of all layers together."""
     depth: int = 256
-    """The most directories above a file."""
+    """The most names in the path of a member."""
     header: int = MIB
     """The most bytes of the extended headers of one member, which contain long names and attributes."""
     ratio: int = 200
-    """The most bytes that a compressed byte may expand to. Ignored for the first ``ratio_floor`` expanded bytes."""
+    """The most bytes that a compressed byte may expand to. Ignored until ``ratio_floor`` bytes are expanded."""
     ratio_floor: int = GIB
 
 

@@ -55,8 +55,8 @@ def storage_errors(path: Path, then: str = "continue with --resume; recorded tas
 def write_whole(path: Path, data: bytes, *, mode: int = 0o666) -> None:
     """Replace the content of ``path``: whatever happens, it has the old content or the new one. Raises ``OSError``.
 
-    One process at a time may write a file. The file gets ``mode``, before the umask, even if it existed with another
-    mode.
+    One process at a time may write a file. The file gets ``mode`` without the bits of the umask, even if it
+    existed with another mode.
     """
     beside = temporary_name(path)
     if os.path.lexists(beside):  # a killed process left it, perhaps with another mode
@@ -92,7 +92,7 @@ def discard(path: Path) -> None:
 
 
 def temporary_name(path: Path) -> Path:
-    """Return the path at which the new content of ``path`` is written before it is renamed."""
+    """Return the path of the temporary file that holds the new content of ``path`` until it is renamed to ``path``."""
     return path.with_name(f".{path.name}.new")
 
 
@@ -108,7 +108,7 @@ def make_directories(path: Path, mode: int = 0o777) -> None:
 
     ``mode`` is the mode of ``path`` before the umask. Existing directories are not changed.
     """
-    with _MAKING:  # another thread that finds the directory may rely on it being on disk
+    with _MAKING:  # so that no other thread finds a directory whose name is not on disk yet
         missing = takewhile(lambda directory: not directory.is_dir(), (path, *path.parents))
         for directory in reversed([*missing]):
             directory.mkdir(mode if directory == path else 0o777, exist_ok=True)

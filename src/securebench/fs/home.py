@@ -1,4 +1,4 @@
-"""This user's home directory, which may be unknown or inaccessible, and the directories in it."""
+"""This user's home directory, which may be unknown or inaccessible, and SecureBench's data and settings directories."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def in_closed_home(path: Path) -> bool:
     """Return whether ``path`` is in this user's home directory and this user cannot enter that directory.
 
     ``sudo -u USER`` without ``-H`` leaves ``HOME`` at ``/root``, which most distributions close to other users. Such a
-    path is set by accident and contains no files of this user.
+    home is set by accident and contains no files of this user.
     """
     home = home_directory()
     if not path.is_relative_to(home):
         return False
     try:
-        os.stat(f"{home}/.")  # noqa: PTH116 - a Path drops the dot, without which no right to enter is checked
+        os.stat(f"{home}/.")  # noqa: PTH116 - a Path drops the dot that makes the kernel check the right to enter
     except PermissionError:
         return True
     except OSError:  # for example, it does not exist, and so contains nothing

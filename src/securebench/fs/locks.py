@@ -47,7 +47,7 @@ def _take(path: Path, mode: int) -> int | None:
         descriptor = os.open(path, flags, 0o600)
         try:
             fcntl.flock(descriptor, mode)
-            if _is_at(descriptor, path):  # the previous holder may have removed the file while this one waited
+            if _is_at(descriptor, path):  # the previous holder of the lock may have removed the file meanwhile
                 return descriptor
         except BlockingIOError:
             os.close(descriptor)

@@ -1,7 +1,8 @@
 """Follow a path inside a root directory as a process with that root would, without ever leaving the root.
 
-Each step opens one component and follows no link. A link is read, and its target is resolved inside: an absolute
-target from the root, and ``..`` never above it. So no link, however it was created, leads to a file of the host.
+Each step opens one component and follows no link. A link is read, and its target is resolved inside the root: an
+absolute target starts at the root, and ``..`` never leads above it. So no link, however it was created, leads to a
+file of the host.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Resolver:
     """Opens directories below ``root`` (a descriptor), one at a time: each is valid until the next is opened.
 
     A context manager. Only one descriptor is open, however deep the path is. ``..`` is opened relative to the current
-    directory, so no other process may move directories of the tree meanwhile. Subclasses decide what happens where no
-    directory is found.
+    directory, so callers must ensure that nothing moves directories of the tree meanwhile. Subclasses decide what
+    happens where no directory is found.
     """
 
     def __init__(self, root: int) -> None:

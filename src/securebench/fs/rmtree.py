@@ -32,9 +32,11 @@ _OPEN_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def make_private_directory(path: Path) -> None:
-    """Create ``path`` (and its parents) for directories that may be removed. Only this user can read it.
+    """Create the directory ``path`` (and its parents), in which :func:`remove_tree` may remove directories.
 
-    Idempotent and safe from several threads. An existing directory must be empty or carry the marker.
+    Only this user can read it. Idempotent and safe from several threads. An existing directory must be empty or carry
+    the marker.
+
     Raises :class:`StorageError`: ``workspace-foreign`` if SecureBench did not create it, ``storage-failed`` if it
     cannot be created.
     """
@@ -45,8 +47,9 @@ def make_private_directory(path: Path) -> None:
             path.mkdir(mode=0o700)
         if path.is_symlink() or not path.is_dir():
             raise _foreign(path, "is not a directory")
-        # The marker is written first, so a directory with content but no marker is foreign. The check before
-        # the listing avoids a long listing. The check after it is for a thread that has just added marker and content.
+        # The marker is written first, so a directory with content but no marker is foreign. The check before the
+        # listing avoids a long listing. The check after it is for the case that another thread has just added marker
+        # and content.
         if not _is_marked(path) and any(path.iterdir()) and not _is_marked(path):
             raise _foreign(path, f"contains files but no {MARKER}")
         path.chmod(0o700)

@@ -97,7 +97,7 @@ def opened_below(top: int, parents: list[bytes]) -> Iterator[int]:
 
 @contextmanager
 def refusing(path: bytes) -> Iterator[None]:
-    """Turn the errors of opening a hostile ``path`` into :class:`TreeRefusedError`."""
+    """Turn each ``OSError`` that a hostile ``path`` can cause into a :class:`TreeRefusedError`."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Pack a directory or file as a tar archive and unpack it, to copy mounts to and from sandboxes."""
+"""Pack directories and files as a tar archive and unpack it, to copy mounts of sandboxes and files that nodes need."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def archive(source: Path, name: str, owner: Owner) -> Iterator[bytes]:
     """Yield ``source``, a directory or regular file, as the pieces of a tar archive in which it is called ``name``.
 
     Everything belongs to ``owner``. Links are archived as links. Raises ``OSError``, and :class:`TreeRefusedError` for
-    entries that could not be sealed, such as a FIFO.
+    anything but readable files, directories and links.
     """
     return _whole(_members(source, os.fsencode(name), owner))
 
@@ -97,13 +97,13 @@ def _file(path: bytes, entry: TreeEntry, owner: Owner) -> Iterator[bytes]:
 def replace_content(directory: Path, pieces: Iterable[bytes], limits: TreeLimits | None = None) -> None:
     """Replace the content of ``directory`` with that of an archive, whose top directory may have any name.
 
-    The owner of ``directory`` owns all files, directories and links. The content is hostile: links stay links, set-id
-    bits are dropped, and a FIFO or device becomes a FIFO, so that the next reader refuses it like the original. If the
-    tree exceeds ``limits``, the rest of it is replaced with a sparse file larger than ``limits.total_bytes``, so that
-    the next reader refuses the tree, too.
+    If this process runs as root, the owner of ``directory`` owns all files, directories and links in it. The content is
+    hostile: links stay links, set-id bits are dropped, and a FIFO or device becomes a FIFO, so that the next reader
+    refuses it like the original. If the tree exceeds ``limits``, the rest of it is replaced with a sparse file larger
+    than ``limits.total_bytes``, so that the next reader refuses the tree, too.
 
-    Raises :class:`ImageError` (``image-malformed``) for an archive that no driver would create, :class:`StorageError`
-    (``workspace-stuck``) if the old content cannot be removed, and ``OSError``.
+    Raises :class:`ImageError` (``image-malformed`` or ``image-too-large``) for an archive that no driver would create,
+    :class:`StorageError` (``workspace-stuck``) if the old content cannot be removed, and ``OSError``.
     """
     limits = limits or TreeLimits()
     status = directory.stat()

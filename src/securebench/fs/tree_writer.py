@@ -19,7 +19,7 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
 _CANNOT_SHARE = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
-"""Errors of ``copy_file_range`` where the file systems cannot share data."""
+"""Errors of ``copy_file_range`` if it cannot copy between two files. ``sendfile`` is used instead."""
 
 
 class TreeWriter:
@@ -29,8 +29,8 @@ class TreeWriter:
     write all other files, and may read or execute those that their owner may read or execute. Use it only for a root
     that no other user can reach.
 
-    Paths are relative POSIX paths that were checked before. Missing parents are created. Methods raise ``OSError``:
-    above all ``FileExistsError``, and ``ENOTDIR`` or ``ELOOP`` if a parent is a link.
+    Paths are relative POSIX paths that the caller has checked. Missing parents are created. Methods raise ``OSError``,
+    such as ``FileExistsError`` if the path exists, or ``ENOTDIR`` or ``ELOOP`` if a parent is a link.
     """
 
     def __init__(self, root: Path, owner: tuple[int, int] | None = None, *, everybody: bool = False) -> None:

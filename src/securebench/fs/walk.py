@@ -42,7 +42,7 @@ _CHUNK: Final = MIB
 class TreeLimits:
     """Limits of a tree. ``total_bytes`` counts apparent sizes, so that a sparse file counts with its full size.
 
-    The defaults allow for 20,000 files and a gigabyte, with some room.
+    The defaults are enough for 20,000 files and a gigabyte, with room for more.
     """
 
     total_bytes: int = (1024 + 64) * MIB
@@ -69,8 +69,8 @@ class TreeRules:
     ``layer`` is set for the upper directory of an overlay: it is the name of the extended attribute that marks opaque
     directories. A character device 0/0 is then a :attr:`EntryKind.WHITEOUT`.
 
-    With ``everything``, entries of any kind and mode are yielded, and the caller decides. Without ``content``, files
-    are not opened.
+    With ``everything``, entries of any kind and mode are yielded, except links if ``links`` is ``NONE``, and the caller
+    decides which to accept. Without ``content``, files are not opened, and their sizes are not limited.
     """
 
     links: Links = Links.NONE
@@ -88,7 +88,7 @@ STATUS: Final = TreeRules(links=Links.ANY, everything=True, content=False)
 """The rules to read only the names and metadata of a tree."""
 
 UNPACKED: Final = TreeLimits(total_bytes=2**63, entries=2_000_000, depth=256, path_bytes=2**16)
-"""The limits for trees that SecureBench unpacked within the limits of an archive, and for the tester's directories."""
+"""Wide limits for the tester's directories, and for trees whose size was already limited when they were unpacked."""
 
 KEPT_MODE: Final = 0o1777
 """The mode bits that copies of a tree keep. Set-id bits are never kept."""
@@ -161,7 +161,8 @@ def walk(
 
     Hard links are separate files. Raises :class:`TreeRefusedError`: at once for too many entries or bytes and for an
     entry that disappeared, otherwise at the end of the walk or after ``MAX_OFFENDERS`` refused entries. Raises
-    ``OSError`` if the machine is at fault.
+    ``OSError`` if the machine is at fault and, with ``rules.everything``, also for an entry that disappeared or cannot
+    be opened.
     """
     with opened_root(root) as descriptor:
         yield from walk_descriptor(descriptor, limits, rules)

@@ -19,7 +19,7 @@ _READ_BY_OTHERS: Final = stat.S_IROTH | stat.S_IXOTH
 
 
 def agent_mounts(path: Path | None) -> tuple[Mount, ...]:
-    """Return the mount of an agent's directory; an empty tuple if it has none.
+    """Return the mount of the agent's directory ``path``; an empty tuple if ``path`` is ``None``.
 
     Raises :class:`ConfigError` (``agent-dir-missing``, ``agent-dir-unreadable``).
     """

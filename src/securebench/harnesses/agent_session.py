@@ -122,7 +122,8 @@ class EgressAgentSession(AgentSession):
 
     def __exit__(self, *_: object) -> None:
         """See :meth:`AgentSession.__exit__`."""
-        with suppress(EgressError):  # already closed after end(); before end(), another error propagates
+        # end() or void() has already returned this error. If neither was called, another error propagates.
+        with suppress(EgressError):
             self._session.close()
 
 
@@ -139,7 +140,10 @@ def egress_of(report: EgressReport) -> dict[str, JsonValue]:
 
 
 def recorded(data: bytes) -> str:
-    """Return the beginning of ``data`` as text. The record escapes control characters, so they are kept here."""
+    """Return the beginning of ``data`` as text, followed by the number of bytes left out, if any.
+
+    The record escapes control characters, so they are kept here.
+    """
     text = data[:MAX_RECORDED_BYTES].decode("utf-8", "replace")
     rest = len(data) - MAX_RECORDED_BYTES
     return f"{text}\n[{counted(rest, 'more byte')}]\n" if rest > 0 else text

@@ -123,14 +123,17 @@ class HarnessProducer(Extension, ABC):
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """After :meth:`prepare`, the references of the images that contain the agents' programs, or that these need."""
+        """The references of the images that contain the agents' programs, and of images that these programs need.
+
+        They are known after :meth:`prepare`.
+        """
         return ()
 
     def use_prices(self, table: PriceTable | None) -> Problem | None:
         """Use the prices of ``table``, by default SecureBench's own. Called once, before everything else.
 
-        Returns the problem (``price-missing``) because of which the costs of the agents cannot be counted; ``None`` if
-        they can. Raises it as :class:`ConfigError` if the settings have a budget in money.
+        Returns a problem (``price-missing``) if the costs of the agents cannot be counted, otherwise ``None``. If the
+        settings have a budget in money, the problem is raised as a :class:`ConfigError` instead.
         """
         del table
         why = "the agents do not use a model through the relay"
@@ -155,9 +158,9 @@ class HarnessProducer(Extension, ABC):
         """Check the key and the model with the model provider, if there is one. Called before the first task.
 
         Returns the usage of the check. Raises :class:`ConfigError` if the provider rejects the key or the model, and
-        :class:`ProviderError` if it cannot be reached; the run then calls this again. Also raises
-        :class:`EgressError`. Passes problems that may be temporary to ``notify``. ``open_gateway`` makes a gateway,
-        which this method closes.
+        :class:`ProviderError` if it cannot be reached; the run then calls this method again. Also raises
+        :class:`EgressError`. Warnings about other problems, which may be temporary, go to ``notify``. ``open_gateway``
+        makes a gateway, which this method closes.
         """
         del open_gateway, notify
         return {}

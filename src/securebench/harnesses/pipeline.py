@@ -6,8 +6,8 @@
 
 A harness defines how its agent is invoked (:class:`Invocation`). The agent's sandbox is ephemeral: when its
 command exits, all other processes in it are killed, and only then is the workspace read. Changes to a repository are
-sealed just before the sandbox is removed. Agent failures become typed failures; the candidate is still sealed, if
-possible, as evidence.
+sealed just before the sandbox is removed. If the agent fails, the reason is recorded, and the candidate is still
+sealed, if possible, as evidence.
 """
 
 from __future__ import annotations
@@ -73,8 +73,9 @@ _MATERIALIZER = VisibilityAwareMaterializer(Component.AGENT)
 class Invocation:
     """How to run an agent on one task.
 
-    ``artifact_path`` is the workspace file with its answer; without one, the family decides between stdout and changed
-    files. ``home`` is mounted as an empty tmpfs for the agent's home; the default is ``/tmp``, which is a tmpfs, too.
+    ``artifact_path`` is the workspace file with the agent's answer. If it is ``None``, the answer is stdout or the
+    changed files, depending on the family. ``home`` is mounted as an empty tmpfs for the agent's home; the default is
+    ``/tmp``, which is a tmpfs, too.
     """
 
     argv: tuple[str, ...]
@@ -202,9 +203,9 @@ class WorkPlace:
 def place_of(view: AgentView, image: ResolvedImage) -> WorkPlace:
     """Return where the agent works on this task.
 
-    An agent that changes a repository runs as root, which owns it in most images, but without capabilities. Raises
-    :class:`MaterializationError` (``image-workdir-missing``) if the task needs a directory of its image, and neither
-    the task nor the image names one other than ``/``.
+    An agent that changes a repository runs as root, but without capabilities: root owns the repository in most images.
+    Raises :class:`MaterializationError` (``image-workdir-missing``) if the task needs a directory of its image, and
+    neither the task nor the image names one other than ``/``.
     """
     if view.candidate_kind is CandidateKind.PATCH:
         repository = _directory(view, image)
@@ -301,9 +302,9 @@ class _Work:
         """Write the files of the workspace.
 
         All but the read-only assets belong to the owner that :func:`workspace_owner` returns or, if that is ``None``,
-        to this user. If the sandbox user is the container's root, the workspace is world-writable, because this root
-        may be unprivileged on the host. The private parent directory keeps other host users out. Raises
-        :class:`MaterializationError` (``image-workdir-too-large``) if the files do not fit, and the errors of
+        to the user who runs SecureBench. If the sandbox user is the container's root, the workspace is world-writable,
+        because this root may be unprivileged on the host. The private parent directory keeps other host users out.
+        Raises :class:`MaterializationError` (``image-workdir-too-large``) if the files do not fit, and the errors of
         :func:`fill` and :meth:`VisibilityAwareMaterializer.materialize`.
         """
         files, is_open = self._directory.files, self._place.user == ROOT_USER
@@ -393,7 +394,7 @@ class _Work:
 
     def _spec(self, agent_session: AgentSession) -> SandboxSpec:
         context, invocation, place = self._context, self._invocation, self._place
-        workspace, target = self._directory.source.resolve(), place.workspace  # mount sources contain no symlinks
+        workspace, target = self._directory.source.resolve(), place.workspace  # a mount source must be a real path
         bounded = self._directory.bounded
         home = invocation.home or BASE_ENVIRONMENT["HOME"]
         read_only = (

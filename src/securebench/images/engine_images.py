@@ -60,7 +60,9 @@ def import_from_engine(engine: Engine, store: ImageStore, reference: str, report
 
 
 def load_into_engine(engine: Engine, store: ImageStore, reference: str, report: Callable[[str], None]) -> None:
-    """Copy the store's image with this reference or id into the engine. A reference becomes its name there.
+    """Copy the store's image with this reference or id into the engine.
+
+    If a reference is given, the image also has this name in the engine.
 
     Raises :class:`ImageError` (``image-unavailable``) if the engine rejects it, and the errors of :meth:`Engine.doing`.
     """

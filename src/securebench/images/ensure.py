@@ -1,6 +1,7 @@
-"""Ensure that an image is in the store: found there, copied from an engine, pulled, or reported as missing.
+"""Ensure that an image is in the store. If it is missing there, it is copied from an engine or pulled.
 
-The engine and registry clients are loaded only when needed, so a run whose images are in the store starts without them.
+The engine and registry clients are loaded only when needed: a run whose images are in the store starts without them,
+unless an image was copied from an engine.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class ImageConfig:
         )
 
     def resolved(self, reference: str, image_id: str, size: int) -> ResolvedImage:
-        """Return the image as a run uses it."""
+        """Return the resolved image with this configuration. ``size`` is the size of all layers in bytes."""
         return ResolvedImage(
             reference=reference,
             id=image_id,
@@ -153,7 +153,7 @@ def _labels(inner: Mapping[str, Any], where: str) -> dict[str, str]:
 
 
 def parse_index(data: bytes, where: str) -> tuple[Descriptor, ...]:
-    """Return the manifests of an index. Raises :class:`ImageError` (``image-malformed``)."""
+    """Return the descriptors of the manifests in an index. Raises :class:`ImageError` (``image-malformed``)."""
     manifests = items(document(data, where), "manifests", where, limit=MAX_IMAGES)
     return tuple(Descriptor.from_json(entry, f"{where}: /manifests/{i}") for i, entry in enumerate(manifests))
 

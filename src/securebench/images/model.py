@@ -15,8 +15,8 @@ class ResolvedImage:
 
     ``id`` is the content address (``sha256:...``). ``environment``, ``workdir`` and ``user`` are the image's own
     configuration: a driver applies none of it unless a :class:`~securebench.sandboxes.base.SandboxSpec` says so.
-    ``volumes`` are the paths that the image declares as volumes. If the root is read-only, a driver mounts an empty
-    tmpfs of limited size at each of them that has no other mount.
+    ``volumes`` are the paths that the image declares as volumes. In a sandbox with a read-only root, a driver mounts an
+    empty tmpfs of limited size at each of these paths that has no other mount.
     """
 
     reference: str

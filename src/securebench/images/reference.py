@@ -14,7 +14,7 @@ LOCAL_PREFIX: Final = "securebench/"
 MAX_REFERENCE: Final = 512
 
 DEFAULT_REGISTRY: Final = "docker.io"
-"""The registry of a reference without one, as in Docker."""
+"""The registry of a reference that does not name a registry, as in Docker."""
 _OLD_DEFAULT = "index.docker.io"
 
 _DOMAIN = r"(?:[a-zA-Z0-9]+(?:[-.]+[a-zA-Z0-9]+)*(?::[0-9]{1,5})?/)?"

@@ -28,11 +28,12 @@ def resolve(
     on_progress: Callable[[str], None] | None = None,
     store: ImageStore | None = None,
 ) -> ResolvedImage:
-    """Return the image that ``reference`` means on ``engine`` now. ``on_progress`` receives lines while it is fetched.
+    """Return the image that ``reference`` means on ``engine`` now. ``on_progress`` receives lines about the progress.
 
-    If ``store`` (by default, the store of this user) has an image that did not come from an engine, that image is used
-    instead of an image of ``engine``. It is loaded into the engine, so the same image runs with every driver. Raises
-    :class:`ImageError` (``image-unavailable``) with a hint on how to get the image, :class:`ConfigError`
+    If ``store`` (by default, the store of this user) has an image for ``reference`` that did not come from an engine,
+    that image is used instead of the engine's. It is loaded into the engine, so the same image runs with every driver.
+
+    Raises :class:`ImageError` (``image-unavailable``) with a hint on how to get the image, :class:`ConfigError`
     (``image-reference-invalid``), and the errors of the store and of :meth:`Engine.doing`.
     """
     check_reference(reference)
@@ -51,7 +52,8 @@ def _from_store(
 ) -> dict[str, Any] | None:
     """Load the store's image into the engine if needed, and return the engine's description of it.
 
-    Returns ``None`` if the engine's own image is used instead.
+    Returns ``None`` if the store lacks the image, if the store copied it from an engine and ``reference`` is not an id,
+    or if the engine does not find the image after loading it.
     """
     found, origin = store.find(reference), store.origin(reference)
     if found is None or (origin and origin.source is ImageSource.ENGINE and not is_image_id(reference)):

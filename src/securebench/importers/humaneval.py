@@ -88,7 +88,7 @@ def _tests(record: dict[str, Any], location: SourceLocation) -> str:
     if not entry_point.isidentifier():
         raise bad_record(location, f"entry_point {entry_point!r} is not a Python name")
     if "check" not in _defined(_parse(record["test"], "test", location)):
-        hint = "tests must define every name they use, or the candidate could define it"
+        hint = "tests must define every name they use; otherwise, the candidate could define it"
         raise bad_record(location, "'test' does not define the function check", hint)
     parts = [*_besides(record["prompt"], entry_point, location), record["test"].strip("\n"), f"check({entry_point})"]
     return "\n\n".join(parts) + "\n"
@@ -112,7 +112,7 @@ def _defined(module: ast.Module) -> set[str]:
 
 
 def _parse(source: str, field: str, location: SourceLocation) -> ast.Module:
-    """Parse Python without running it. A function without a body at the end of ``source`` gets one."""
+    """Parse Python without running it. If ``source`` ends with a function that has no body, a body is added."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for ending in ("", "\n    pass\n"):

@@ -54,7 +54,8 @@ class Lock:
     def check(self, rows: Sequence[ImportedRow], absent: Sequence[str] = ()) -> None:
         """Raise :class:`ConfigError` with each row that differs from the lock, and each id in ``absent``.
 
-        The codes are ``import-lock-mismatch``, and ``import-lock-unpinned`` for a row whose digest the lock lacks.
+        The code is ``import-lock-unpinned`` for a row that the lock lists without a digest, and otherwise
+        ``import-lock-mismatch``.
         """
         place = SourceLocation(str(self.path)) if self.path else None
         problems = [

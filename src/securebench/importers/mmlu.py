@@ -95,7 +95,7 @@ def all_documents(source: str, split: str) -> list[tuple[str, str, bytes]]:
 def mmlu_rows(
     documents: Iterable[tuple[str, str, bytes]], split: str, left_out: LeftOut | None = None
 ) -> list[ImportedRow]:
-    """Return a row for each record of ``documents``: CSV files as subject, name and content.
+    """Return a row for each record of the CSV files ``documents``, each given as subject, name and content.
 
     Raises :class:`ConfigError` with all problems, or adds them to ``left_out`` if it is given. A file that is not
     valid CSV always raises, because its number of rows is unknown.
@@ -119,7 +119,7 @@ def _all_in_directory(directory: Path, split: str) -> list[Path]:
 
 
 def _in_directory(directory: Path, file_name: str, split: str) -> Path:
-    """Return the file from ``directory``, or from the split's directory in ``directory`` or ``directory/data``."""
+    """Return the path of the file in ``directory``, ``directory/<split>`` or ``directory/data/<split>``."""
     places = [directory / file_name, directory / split / file_name, directory / "data" / split / file_name]
     found = [place for place in places if place.is_file()]
     if not found:

@@ -1,7 +1,7 @@
 """Write an imported pack.
 
-Before the tasks file is written, its rows are validated like those of any pack. Each file is written atomically. Only
-``force`` replaces files that differ.
+Before the tasks file is written, its rows are validated like those of any pack. Each file is written atomically. An
+existing manifest is kept. Any other existing file with different content is replaced only if ``force`` is set.
 """
 
 from __future__ import annotations

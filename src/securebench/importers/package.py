@@ -64,7 +64,7 @@ def _copy(kept: Path, path: Path, sha256: str) -> bool:
 
 
 def _pip_download(wheel: PinnedWheel, directory: Path) -> None:
-    """Download the wheel with this environment's pip, never a source package: pip would run its code."""
+    """Download the wheel with this environment's pip. Source packages are refused: pip would run their code."""
     wanted = directory / "requirements.txt"
     wanted.write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
     options = ["--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes", "--disable-pip-version-check"]

@@ -122,7 +122,7 @@ def json_record(name: str, number: int, line: bytes) -> Any:
 
 
 def skippable(problem: Problem) -> Problem:
-    """Return a problem of one row with a hint about the option that leaves the row out."""
+    """Return ``problem`` with its hint extended: the option ``--skip-unusable`` leaves out rows with a problem."""
     return replace(problem, hint="; ".join(filter(None, (problem.hint, "--skip-unusable leaves such rows out"))))
 
 

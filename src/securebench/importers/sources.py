@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 MAX_SOURCE_BYTES: Final = 512 * 1024 * 1024
-"""Maximum bytes of a source, compressed or not: three times the largest known archive of a text benchmark."""
+"""Maximum bytes of a source, also when uncompressed: three times the largest known archive of a text benchmark."""
 
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
 """Maximum bytes of one file of rows, uncompressed."""

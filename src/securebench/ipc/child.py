@@ -162,7 +162,7 @@ class SupervisedChild:
 def _bounded_file(size: int) -> int:
     """Return the descriptor of a new file in memory that holds ``size`` bytes and cannot grow.
 
-    The output of a child can therefore not fill the disk, and does not block the child, as an unread pipe would.
+    So the output of a child cannot fill the memory. It never blocks the child, whereas an unread pipe would.
     """
     descriptor = os.memfd_create("stderr", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, size)

@@ -23,7 +23,7 @@ _CUT_SHORT: Final = socket.MSG_TRUNC | socket.MSG_CTRUNC
 
 
 class FrameError(ValueError):
-    """A frame is too large to send, or an invalid one was received. The message never quotes the frame."""
+    """A frame is too large to send, or a received one is invalid or missing. The message never quotes the frame."""
 
 
 class Frame(NamedTuple):

@@ -53,7 +53,7 @@ class _Applied:
         self._steps = Steps(SEARCH_STEPS)
 
     def add(self, patch: FilePatch) -> None:
-        """Apply one patch."""
+        """Apply the change to one file."""
         if patch.kind in (ChangeKind.DELETE, ChangeKind.CHANGE):
             old = self._current(patch.old)
         elif patch.kind is ChangeKind.CREATE:

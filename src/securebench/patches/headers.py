@@ -40,7 +40,7 @@ class GitHeader:
 
     @property
     def new(self) -> bytes:
-        """The new file name. Raises the same error as :attr:`old`."""
+        """The new file name. Raises the same error as :attr:`old` if the header does not give it."""
         return self._new or self.old
 
     @staticmethod
@@ -119,7 +119,7 @@ def side_name(text: bytes) -> bytes | None:
 
 
 def has_epoch(line: bytes) -> bool:
-    """Return whether a ``---`` or ``+++`` line has the timestamp that ``diff -N`` gives missing files."""
+    """Return whether a ``---`` or ``+++`` line has the timestamp that ``diff -N`` writes for a missing file."""
     return _EPOCH.search(line) is not None
 
 
@@ -132,7 +132,7 @@ def _stripped(name: bytes) -> bytes:
 
 
 def _common_name(text: bytes) -> bytes | None:
-    """Return the common name of both halves of a ``diff --git`` line, or ``None`` if they differ."""
+    """Return the name that both halves of a ``diff --git`` line share; ``None`` if there is not exactly one."""
     if text.startswith(b'"'):
         first, rest = unquoted(text)
         halves = [(first, _other(rest.removeprefix(b" ")))]

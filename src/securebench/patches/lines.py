@@ -14,7 +14,10 @@ CONTEXT: Final = 3
 """The number of unchanged lines that are shown around a change, as in git."""
 
 _MAX_EDITS: Final = 256
-"""Maximum single edits in a search for the differences between two versions. Memory use grows with their square."""
+"""The search for the differences between two versions gives up at this many single edits.
+
+Its memory use grows with the square of the number of edits.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ def split_lines(content: bytes) -> list[bytes]:
 
 
 def changes(old: Sequence[bytes], new: Sequence[bytes], steps: Steps) -> list[Change]:
-    """Return the changes, in order and not adjacent.
+    """Return the changes from ``old`` to ``new``, in order. No two of them are adjacent.
 
     If there are too many, or ``steps`` run out, one change covers all lines from the first difference to the last.
     """

@@ -17,7 +17,7 @@ MAX_PATCH_BYTES: Final = 32 * 1024 * 1024
 """Maximum bytes of a patch. The largest patches in public benchmarks are below one MiB."""
 
 MAX_PATCH_LINES: Final = 1_000_000
-"""Maximum lines of a patch, counted before splitting: each line costs more memory than its bytes."""
+"""Maximum lines of a patch, counted before it is split: a list of lines takes more memory than the bytes."""
 
 MAX_FILES: Final = 10_000
 MAX_HUNKS: Final = 100_000

@@ -37,8 +37,9 @@ _SPACE, _DELETE = 0x20, 0x7F
 def quoted(name: bytes) -> bytes:
     """Return ``name`` as git writes it: quoted if it contains special bytes. Always ASCII.
 
-    A directory whose name ends with a space is quoted too. git writes it as it is, but cannot read this again: it
-    looks for the second name of a ``diff --git`` line after each space, and gives up at one before a ``/``.
+    Unlike git, this also quotes a path in which the name of a directory ends with a space. git does not quote such a
+    path, and then cannot read its own patch: it looks for the second name of a ``diff --git`` line after each space,
+    and gives up at a space that is followed by ``/``.
     """
     if b" /" not in name and all(_SPACE <= byte < _DELETE and byte not in _ESCAPED for byte in name):
         return name

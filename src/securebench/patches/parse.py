@@ -51,9 +51,10 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePatch:
-    """The change to one file. ``old`` and ``new`` are the same unless it is renamed or copied.
+    """The change to one file. The paths ``old`` and ``new`` differ only if the file is renamed or copied.
 
-    The modes are git's, and ``None`` if the patch does not specify them; ``old_blob`` is the id of the old content.
+    The modes are git's, and ``None`` if the patch does not specify them. ``old_blob`` is git's id of the old content:
+    it may be abbreviated, and is empty if the patch does not specify it.
     """
 
     kind: ChangeKind
@@ -115,7 +116,7 @@ class _Parser:
     def _take_header(self) -> bytes:
         line = self._peek()
         if len(line) > MAX_HEADER_LINE:
-            raise PatchInvalidError("a line that names a file is too long")
+            raise PatchInvalidError("a header line of the patch is too long")
         self._at += 1
         return line.removesuffix(b"\r")
 
@@ -162,12 +163,12 @@ class _Parser:
         return hunk
 
     def _lines_after(self) -> Iterator[bytes]:
-        """Yield the lines after the next one."""
+        """Skip the next line and yield the lines after it, then an empty line."""
         self._at += 1
         while self._at < len(self._lines):
             self._at += 1
             yield self._lines[self._at - 1]
-        yield b""  # the end of the patch also ends its data
+        yield b""  # so that the end of the patch also ends binary data
 
     def _plain(self) -> FilePatch:
         """Return the patch of one file, which has no git header and begins with ``---`` and ``+++``."""

@@ -24,10 +24,10 @@ _NO_NEWLINE: Final = b"\n\\ No newline at end of file\n"
 
 
 def render(delta: Delta, base: FileTree) -> str:
-    """Return ``delta`` as a git-style unified diff of ``base``, sorted by path; empty without changes.
+    """Return ``delta`` as a git-style unified diff against ``base``, sorted by path; empty without changes.
 
-    Content that is not UTF-8 text, or is large, becomes a ``GIT binary patch``. Uses bounded time: if a difference is
-    too large to compute, all lines from its first to its last change are removed and added.
+    Content that is not UTF-8 text, or is large, becomes a ``GIT binary patch``. Uses bounded time: if the changes in a
+    file take too long to compute, all lines from the first change in the file to the last are removed and added.
     """
     steps = Steps(DIFF_STEPS)
     pieces: list[bytes] = []
@@ -107,7 +107,10 @@ def _hunks(old: list[bytes], new: list[bytes], steps: Steps) -> Iterator[bytes]:
 
 
 def _range(start: int, end: int) -> bytes:
-    """Return lines as the range in a hunk header: counted from 1; an empty range has the number of the line before."""
+    """Return the lines ``start:end``, counted from 0, as a range in a hunk header.
+
+    In a header, lines are counted from 1, and an empty range has the number of the line before it.
+    """
     count = end - start
     at = start + 1 if count else start
     return b"%d" % at if count == 1 else b"%d,%d" % (at, count)

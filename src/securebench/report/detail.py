@@ -56,7 +56,10 @@ class TextBox:
 
 @dataclass(frozen=True, slots=True)
 class TaskDetail:
-    """What a page shows about one task when it is unfolded. ``size`` is the approximate size of its HTML in bytes."""
+    """What a report shows about one task, either below the task's summary line or on a separate page.
+
+    ``size`` is the approximate size of this detail as HTML, in bytes.
+    """
 
     attempt: int
     phase: str

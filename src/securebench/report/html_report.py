@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from securebench.results.comparison import Comparison
 
 _SHOWN: Final = 1000
-"""Maximum number of task ids in a list."""
+"""Maximum number of task ids in each list on a comparison page."""
 
 
 def report_views(directories: Sequence[Path], *, with_detail: bool = True) -> list[RunView]:
@@ -33,7 +33,7 @@ def report_views(directories: Sequence[Path], *, with_detail: bool = True) -> li
 
 
 def report_page(views: Sequence[RunView], *, is_live: bool = False) -> Iterator[str]:
-    """Yield the parts of the page of one run, or of several with a table to compare them."""
+    """Yield the parts of a page about all ``views``. If there are several, the page starts by comparing them."""
     figure = comparison(views) if len(views) > 1 else None
     return render("report.html", views=views, comparison=figure, is_live=is_live)
 

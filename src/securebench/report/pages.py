@@ -104,7 +104,7 @@ def duration(seconds: float | None) -> str:
 
 
 def amount(number: float | None) -> str:
-    """Return a number, from 10,000 on with one decimal and a unit, such as 12.3 k; a dash for ``None``."""
+    """Return a number as text; a dash for ``None``. Numbers from 10,000 have one decimal and a unit, such as 12.3 k."""
     if number is None:
         return _NONE
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):

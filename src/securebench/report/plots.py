@@ -1,6 +1,6 @@
 """Plots as SVG, drawn by Vega-Lite. Colors are CSS variables of the page, so that they follow light and dark mode.
 
-A function returns ``None`` if its plot has nothing to show or cannot be drawn.
+Each function that draws a plot returns ``None`` if the plot has nothing to show or cannot be drawn.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ atexit.register(RENDERER.close)
 _CONFIG: Final[Mapping[str, Any]] = {
     "font": "system-ui, sans-serif",
     "padding": {"left": 20, "top": 4, "right": 8, "bottom": 4},  # a browser's font may be wider than Vega's
-    "aria": False,  # the page has the same numbers as tables
+    "aria": False,  # the page also shows the numbers as text
     "view": {"stroke": None},
     "axis": {
         "labelColor": "var(--muted)",
@@ -145,7 +145,7 @@ def outcomes(groups: Sequence[OutcomeGroup]) -> Markup | None:
 def histogram(amounts: Sequence[tuple[VerificationStatus, float]], unit: str, number_format: str) -> Markup | None:
     """Return a histogram of ``amounts`` on a logarithmic scale; ``None`` if no amount is above 0.
 
-    ``number_format`` is that of D3: ``~s`` writes 20k, and ``~g`` writes 0.05 where ``~s`` would write 50m.
+    ``number_format`` is a format of D3: ``~s`` writes 20k, and ``~g`` writes 0.05 where ``~s`` would write 50m.
     """
     positive = [(status, amount) for status, amount in amounts if amount > 0]
     if not positive:
@@ -238,7 +238,7 @@ def cumulative(ends: Iterable[tuple[float, bool]]) -> Markup | None:
 
 
 def _whole_numbers(largest: int) -> dict[str, Any]:
-    """Return an axis for numbers of trials up to ``largest``. With more ticks than that, some would mark fractions."""
+    """Return an axis for 0 to ``largest`` trials. With more than ``largest`` ticks, some would mark fractions."""
     return {"tickCount": max(1, min(4, largest)), "format": "~s"}
 
 

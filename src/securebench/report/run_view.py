@@ -140,7 +140,7 @@ class RunView:
         ]
 
     def reasons(self) -> list[tuple[str, str, int]]:
-        """Return why trials did not pass: reason, whether it counts as a failure or an error, and the number."""
+        """Return why trials did not pass: reason, whether it counts as failure or error, and the number of trials."""
         infrastructure = {reason.value for reason in INFRASTRUCTURE_REASONS}
         return [
             (reason, "error, not scored" if reason in infrastructure else status.value, number)
@@ -172,7 +172,10 @@ def view_of(run: RecordedRun, number: int, *, with_detail: bool = True, share: i
 
 
 def comparison(views: Sequence[RunView]) -> Figure | None:
-    """Return a plot that compares the pass rates of runs; ``None`` if no run has a verdict."""
+    """Return a plot of the pass rates of the first :data:`plots.MAX_BARS` runs.
+
+    ``None`` if none of these runs has a verdict, or if the plot cannot be drawn.
+    """
     svg = plots.pass_rates([(f"{view.number}. {view.label}", view.totals.total.estimate) for view in views])
     return Figure("Pass rate of each run with its 95 % interval", svg) if svg is not None else None
 

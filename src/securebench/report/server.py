@@ -186,7 +186,7 @@ def _listener(port: int) -> socket.socket:
 
 
 def _open_browser(address: str, stack: ExitStack) -> None:
-    """Open ``address`` through a private file: other users can read the arguments of a browser's process."""
+    """Open ``address`` through a private file, because other users can read the arguments of a browser's process."""
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="securebench-view-")))
     page = directory / "open.html"
     page.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={address}">', encoding="utf-8")

@@ -106,7 +106,7 @@ class OutcomeGroup:
 
 @dataclass
 class RunTotals:
-    """Everything that a report counts about one run. Large records do not use more memory."""
+    """Everything that a report counts about one run. Its size does not depend on the records' sizes."""
 
     families: dict[str, OutcomeGroup] = field(default_factory=dict)
     tags: dict[str, OutcomeGroup] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class RunTotals:
     drivers: dict[str, tuple[dict[str, Any], int]] = field(default_factory=dict)
     """For each sandbox driver (name, runtime and version): its provenance, and the number of its trials."""
     models: Counter[str] = field(default_factory=Counter)
-    """For each model that a relay saw answer: the number of its trials."""
+    """For each model that answered, according to the relay: the number of trials in which it did."""
     durations: list[tuple[VerificationStatus, float]] = field(default_factory=list)
     tokens: list[tuple[VerificationStatus, float]] = field(default_factory=list)
     ends: list[tuple[float, bool]] = field(default_factory=list)

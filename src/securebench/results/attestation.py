@@ -1,8 +1,9 @@
 """Signatures of results: a statement about a run or a suite, signed when the run or suite has ended.
 
-The signature covers the SHA-256 of ``run.json``. The closing section of ``run.json`` has the digest of the journal, and
-the records of the journal have the digests of the sealed candidates. The form is an in-toto statement with the
-predicate ``test-result``, so that other tools can read it.
+The signature covers the SHA-256 of ``run.json``; that of a suite covers ``suite.json`` and the ``run.json`` of each run
+that was started. The closing section of ``run.json`` has the digest of the journal, and the records of the journal have
+the digests of the sealed candidates. The statement is in in-toto format with the predicate ``test-result``, so that
+other tools can read it.
 """
 
 from __future__ import annotations
@@ -103,8 +104,8 @@ class Attestation(ABC):
     def require_signed_by(self, signer: StatementSigner) -> None:
         """Raise :class:`ConfigError` unless ``signer`` signed the results.
 
-        The codes are ``signature-missing`` and ``signature-invalid``. Other errors are those of :meth:`check` and
-        :meth:`check_sigstore`.
+        If the results are not final, only the signer is checked, not the statement. The codes are ``signature-missing``
+        and ``signature-invalid``. Other errors are those of :meth:`check` and :meth:`check_sigstore`.
         """
         with self._signature(signer.suffix) as data:
             payload = signer.open(data)
@@ -189,7 +190,7 @@ class RunAttestation(Attestation):
         return self._run.header.closing is not None
 
     def digests(self) -> dict[str, str]:
-        """See :class:`Attestation`. Reading a header ensures that the file has exactly these bytes."""
+        """See :class:`Attestation`. ``to_bytes()`` returns the bytes of the file: reading refuses any other form."""
         return {HEADER: hashlib.sha256(self._run.header.to_bytes()).hexdigest()}
 
     def statement(self) -> Statement:

@@ -37,7 +37,7 @@ _ENOUGH_TASKS: Final = 20
 _KEY_BYTES: Final = 256
 """The maximum number of bytes read from a key file. A stranger may have made the file."""
 
-_HINT: Final = "compare runs of the same pack; to compare agents on several packs, pass all their runs on each pack"
+_HINT: Final = "compare runs of the same pack; to compare agents on several packs, give each agent's runs on all packs"
 
 
 @dataclass(slots=True)
@@ -142,8 +142,8 @@ class Comparison:
 def compare(a: PairTally, b: PairTally) -> Comparison:
     """Compare two runs task by task.
 
-    Raises :class:`ConfigError` (``runs-differ``) with every difference if the runs are of different packs or rows, and
-    (``runs-share-no-task``) if no task has a verdict in both.
+    Raises :class:`ConfigError`: ``runs-differ`` with every difference between the packs of the runs, including rows and
+    hidden content, and ``runs-share-no-task`` if no task has a verdict in both runs.
     """
     if problems := list(_differences(a, b)):
         raise ConfigError(code="runs-differ", problems=problems)

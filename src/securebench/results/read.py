@@ -121,7 +121,7 @@ class RecordedRun:
         return (line.record for line in self._files() if line.is_current)
 
     def lines(self) -> Iterator[RecordLine]:
-        """Yield the lines of both files of records, in the order of their sequence numbers."""
+        """Yield the lines of the journal and of ``superseded.jsonl``, in the order of their sequence numbers."""
         return iter(self._files())
 
     def superseded(self) -> Iterator[RecordedTask]:
@@ -133,7 +133,7 @@ class RecordedRun:
         return (line.record for line in self._files() if not line.is_current)
 
     def running(self) -> RunningSession | None:
-        """Return what the process that writes to this run is executing; ``None`` if there is none, or it is unknown."""
+        """Return what the writing process is executing; ``None`` if no process is writing to the run, or if unknown."""
         return read_running(self._root) if self.is_active else None
 
     def summary(self, each: Callable[[RecordedTask], None] | None = None) -> TesterRunSummary:
@@ -193,7 +193,7 @@ class RecordedRun:
         )
 
     def to_dataframe(self) -> Any:
-        """Return the records as a data frame of pandas, or else of polars: one row each, with flat columns.
+        """Return the records as a data frame of pandas, or else of polars, with one row for each record.
 
         Raises :class:`ConfigError` (``dataframe-library-missing``) if neither is installed.
         """
@@ -211,7 +211,9 @@ class RecordedRun:
     def trajectory(self, record: RecordedTask) -> Iterator[JsonValue]:
         """Yield the steps that the agent's program reported, if the record names a trajectory.
 
-        Raises :class:`ConfigError`: ``trajectory-altered`` (also for a file of more than about 4 MiB),
+        If steps were omitted, the last item counts them: ``{"left_out": number}``.
+
+        Raises :class:`ConfigError`: ``trajectory-altered`` (also for a file of more than about 4 MiB or 20,000 lines),
         ``file-missing``, ``file-not-regular``.
         """
         described = record.provenance.get("trajectory")
@@ -242,7 +244,10 @@ class RecordedRun:
         aside: dict[TrialId, RecordEntry],
         each: Callable[[RecordedTask], None] | None,
     ) -> Iterator[RecordEntry]:
-        """Yield the entries of the current records. ``aside`` gets those of trials with only superseded records."""
+        """Yield the entries of the current records.
+
+        ``aside`` gets the last entry of each trial that has only superseded records.
+        """
         last = -1
         for line in files:
             record = line.record

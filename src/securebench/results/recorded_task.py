@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from securebench.results.records.record import RecordEntry
 
 MAX_LINE: Final = 48 * MIB
-"""Maximum bytes of a record: a row has up to 4 MiB, a candidate up to a million characters of up to 12 bytes."""
+"""Maximum size of a record in bytes.
+
+A record contains public values of the row (up to 4 MiB) and about a million characters of the candidate, each of which
+takes up to 12 bytes when it is escaped.
+"""
 
 _MAX_VALUES: Final = 500_000
 """Maximum sum of lists, objects and commas in a record. An empty list has two bytes in a file, but fifty in memory."""
@@ -70,7 +74,7 @@ class RecordedTask:
     spent: Usage | None = None
     """The usage of all tries and attempts of the trial."""
     models: tuple[str, ...] = ()
-    """The models that a relay saw answer, or else the configured model."""
+    """The models that answered, according to the relay, or else the configured model."""
     candidate_kind: CandidateKind | None = None
     """The kind of the candidate: ``TEXT`` also for code, ``None`` without a candidate."""
     candidate_digest: str | None = None
@@ -194,12 +198,12 @@ def object_of(value: Any) -> Mapping[str, Any]:
 
 
 def answering_models(provenance: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the models that a relay saw answer, as the provider gave them."""
+    """Return the names of the models that answered, according to the relay, as the provider gave them."""
     return tuple(object_of(object_of(object_of(provenance.get("usage")).get("relay")).get("models")))
 
 
 def _models(provenance: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the models that a relay saw answer, or else the one that the run was configured for."""
+    """Return the models that answered, according to the relay, or else the one that the run was configured for."""
     answered = answering_models(provenance)
     configured = object_of(provenance.get("agent")).get("model")
     return answered or ((configured,) if isinstance(configured, str) else ())

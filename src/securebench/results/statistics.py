@@ -1,7 +1,7 @@
 """Estimates from the verdicts of a run: pass rates with intervals, pass@k, and paired comparisons.
 
 All intervals are 95 % confidence intervals. They treat the tasks as a random sample of the tasks that the benchmark
-could contain. The trials of one task are not independent: ten trials of a task never count as ten tasks.
+could contain. The trials of one task are not independent, so ten trials of a task do not simply count as ten tasks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _RESAMPLES: Final = (1_000, 10_000)
 """Minimum and maximum number of bootstrap resamples."""
 
 _DRAWS: Final = 10_000_000
-"""About how many values all resamples together contain, within the limits above. Drawing them takes a second or two."""
+"""The intended number of values in all resamples together. Drawing that many takes a second or two.
+
+It determines the number of resamples, within the limits of :data:`_RESAMPLES`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +80,11 @@ def wilson(rate: float, size: float) -> Interval:
 def pass_at_1(results: Iterable[TaskResult]) -> Estimate | None:
     """Return the mean pass rate over tasks; ``None`` if no task has a verdict.
 
-    The interval is Wilson's for an effective sample size: the number of independent trials that would give the same
-    variance as the task rates have. It is at least the number of tasks, as if all trials of a task were equal, and at
-    most the number of trials. With one trial per task, this is exactly Wilson's interval. Source: N. Dean and
-    M. Pagano, Journal of Survey Statistics and Methodology 3 (2015), 484-503.
+    The interval is Wilson's for an effective sample size: the number of independent trials whose pass rate would have
+    the same variance as the mean of the tasks' pass rates. This size is at least the number of tasks and at most the
+    number of trials; if all tasks have the same rate, it is the number of tasks. With one trial per task, this is
+    exactly Wilson's interval. Source: N. Dean and M. Pagano, Journal of Survey Statistics and Methodology 3 (2015),
+    484-503.
     """
     scored = [result for result in results if result.scored]
     if not scored:
@@ -172,7 +176,8 @@ def _mean_over_tasks(
     if not values:
         return None
     mean = min(1.0, max(0.0, math.fsum(values) / len(values)))
-    # Zeros and ones vary more than other values between 0 and 1 with the same mean: this interval is not too narrow.
+    # Wilson's interval assumes zeros and ones. They vary more than other values between 0 and 1 with the same mean, so
+    # the interval is not too narrow for such values.
     return Estimate(mean, wilson(mean, len(values)), len(values))
 
 

@@ -65,7 +65,7 @@ def read_suite(directory: Path) -> RecordedSuite | None:
 
 
 def _damaged(directory: Path, why: str) -> ConfigError:
-    hint = "restore it, or name the directories of the runs instead"
+    hint = "restore it, or pass the directories of the runs instead"
     return ConfigError(f"{directory / SUITE} is damaged: {why}", code="suite-damaged", hint=hint)
 
 
@@ -78,7 +78,7 @@ def read_runs(directory: str | Path) -> list[RecordedRun]:
 
 
 def started_runs(directory: Path, suite: RecordedSuite) -> dict[str, Path]:
-    """Return the directories of the runs of a suite that were started, by their paths in it."""
+    """Return the directories of the started runs of a suite. The keys are the paths of the runs in ``suite.json``."""
     runs = {path: _inside(directory, path) for path in suite.runs}
     return {path: run for path, run in runs.items() if (run / HEADER).is_file()}
 
@@ -100,7 +100,7 @@ def _inside(directory: Path, path: str) -> Path:
         raise ConfigError(
             f"{run} is a link, or its path contains one",
             code="suite-damaged",
-            hint="name the directory of the run instead",
+            hint="pass the directory of the run instead",
         )
     return run
 
@@ -113,7 +113,7 @@ def _has_names_of_files(path: str) -> bool:
 
 
 def _suite(data: bytes) -> RecordedSuite:
-    """Parse ``suite.json``, which may come from a stranger: no path leaves its directory."""
+    """Parse ``suite.json``, which may come from a stranger. Paths that lead out of its directory are refused."""
     if len(data) > _MAX_BYTES:
         raise ValueError(f"it has more than {_MAX_BYTES} bytes")
     content = strict_loads(data)

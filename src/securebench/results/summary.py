@@ -110,10 +110,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class RunEstimates:
-    """What the verdicts of a run say about the agent. ``pass_at_k`` and ``pass_hat_k`` need several trials.
+    """What the verdicts of a run say about the agent. ``k`` is the number of planned trials of each task.
 
-    A task is flaky if some of its trials passed and others failed. ``flaky_tasks`` is the number of flaky tasks, and
-    ``flaky`` has the ids of the first :data:`SHOWN_FLAKY`.
+    ``pass_at_k`` and ``pass_hat_k`` are ``None`` if ``k`` is 1, or if no task has ``k`` verdicts. A task is flaky if
+    some of its trials passed and others failed. ``flaky_tasks`` is the number of flaky tasks, and ``flaky`` has the ids
+    of the first :data:`SHOWN_FLAKY`.
     """
 
     k: int
@@ -171,7 +172,7 @@ class TesterRunSummary:
     families: Mapping[str, Counts]
     failures: tuple[RecordEntry, ...] = ()
     usage: Usage = field(default_factory=Usage)
-    """The reported model usage of the agents in all recorded attempts, and of the checks of their provider."""
+    """The reported model usage of the agents in all recorded attempts, and of the checks of their key and model."""
     budget_usd: float | None = None
     """The budget of the run in US dollars."""
     part: PartOfPack | None = None

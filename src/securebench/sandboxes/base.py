@@ -60,7 +60,10 @@ class Mount:
     target: str
     read_only: bool = True
     bounded: bool = False
-    """Whether the source is in a directory of :meth:`SandboxDriver.bounded`, where only the driver can check it."""
+    """Whether the source is in a directory of :meth:`SandboxDriver.bounded`.
+
+    Such a source is not checked, because the directory may look empty to this process.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +276,8 @@ class Sandbox(ABC):
         """Run ``command`` until it exits and return its result. Raises :class:`InfrastructureError`.
 
         ``on_output`` is called with every chunk as it arrives, including output beyond the capture limit. With
-        ``reply``, stdin stays open until ``reply`` returns bytes for a chunk; they are sent once, and stdin is closed.
+        ``reply``, stdin stays open. ``reply`` is called with each chunk until it returns bytes: these are sent to the
+        command, and stdin is closed.
         """
         started = time.monotonic()
         process = self.open(command)
@@ -286,7 +290,7 @@ class Sandbox(ABC):
             if on_output is not None:
                 on_output(chunk)
             if reply is not None and (answer := reply(chunk)) is not None:
-                with suppress(BrokenPipeError):  # it no longer reads stdin: the caller judges it by its output
+                with suppress(BrokenPipeError):  # stdin is closed: the caller judges the command by its output
                     process.send(answer)
                     process.close_stdin()
                 reply = None

@@ -34,9 +34,10 @@ class CollectedLayer:
     that are not in the layer are as in the image. If ``whole`` is set, they were removed instead, because the directory
     of the image was replaced with a new one.
 
-    A character device 0/0 marks a removed entry. A directory whose extended attribute ``opaque`` has the value ``y``
-    hides the image's entries. ``opaque`` is ``trusted.overlay.opaque`` or ``user.overlay.opaque``. In a layer with
-    ``trusted.overlay.opaque``, ignore ``user.overlay.opaque``: processes in the sandbox can set it.
+    A character device 0/0 marks a removed entry. ``opaque`` is the name of an extended attribute:
+    ``trusted.overlay.opaque`` or ``user.overlay.opaque``. A directory on which this attribute has the value ``y`` hides
+    the image's entries. If ``opaque`` is ``trusted.overlay.opaque``, ignore the attribute ``user.overlay.opaque``:
+    processes in the sandbox can set it.
 
     Changed files are stored completely. Hard links of the image are not kept, so a write through one name appears under
     that name only.

@@ -37,8 +37,8 @@ def adapted(driver: SandboxDriver) -> SandboxDriver:
 
     The wrapper copies mounts in when a sandbox is created. It copies the writable mounts of an ephemeral sandbox back
     when its command has ended. From a persistent sandbox nothing is copied back, because its processes may still run
-    and change the files. Other features that ``driver`` lacks cannot be replaced: using them raises an error. For
-    forwarded ports, it is :class:`EgressError` (``egress-unavailable``).
+    and change the files. Other features that ``driver`` lacks cannot be replaced: using them raises an error, which is
+    :class:`EgressError` (``egress-unavailable``) for forwarded ports.
 
     Raises :class:`EngineError`.
     """
@@ -64,7 +64,7 @@ class AdaptedDriver(WrappedDriver):
         return DriverFeature.HOST_MOUNTS not in self._lacks and self._driver.bounds_directories
 
     def image_tree(self, image: ResolvedImage) -> TreeLease:
-        """Return the driver's lease. Raises :class:`ConfigError` if the driver lacks this feature."""
+        """Return the driver's lease. Raises :class:`ConfigError` if it lacks :attr:`DriverFeature.IMAGE_TREE`."""
         if DriverFeature.IMAGE_TREE in self._lacks:
             raise image_tree_unavailable(self._driver.info(), f"the files of {image.reference}")
         return super().image_tree(image)
@@ -139,7 +139,7 @@ def _archive(mount: Mount, owner: tuple[int, int]) -> Iterator[bytes]:
         raise MaterializationError(
             f"cannot copy {mount.source} into a sandbox: {refused}",
             code="mount-unsafe",
-            hint="leave only readable files, directories and links in it",
+            hint=f"leave only readable files, directories and links in {mount.source}",
         ) from None
     except OSError as error:
         raise StorageError(f"cannot read {mount.source}: {error.strerror or error}") from error

@@ -48,7 +48,7 @@ class DriverFeature(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DriverInfo:
-    """A driver as records describe it: its name, its runtime, a version, and what is enforced.
+    """A driver as records describe it: its name, runtime, version (of the engine or runtime), and what it enforces.
 
     ``enforced`` and ``weaker`` are names from :data:`ENFORCEABLE`: the restrictions that are enforced, and those that
     are not. With ``foreign_files``, files that root in a sandbox creates in a mounted directory may belong to a host

@@ -20,8 +20,8 @@ class Closable(Protocol):
 KeptT = TypeVar("KeptT", bound=Closable)
 
 _WAIT_SECONDS: Final = 1.0
-"""Seconds to wait for an idle sandbox if one per core is in use. Tests that only sleep hold sandboxes
-but need no core, so they must not delay other tests for longer."""
+"""Seconds to wait for an idle sandbox if as many sandboxes are in use as there are cores. Tests that only sleep hold
+sandboxes but need no core, so they must not delay other tests for longer."""
 
 
 class KeptSandboxes(Generic[KeptT]):
@@ -57,7 +57,10 @@ class KeptSandboxes(Generic[KeptT]):
             return found[1]
 
     def put(self, spec: SandboxSpec, sandbox: KeptT | None) -> None:
-        """Give back ``sandbox`` after use, or ``None`` if it was closed. If too many are idle, close the oldest."""
+        """Give back ``sandbox`` after use, or ``None`` if it was closed.
+
+        If too many sandboxes are idle, close those that have been idle longest.
+        """
         with self._changed:
             self._in_use -= 1
             if sandbox is not None:

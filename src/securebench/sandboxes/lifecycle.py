@@ -1,7 +1,7 @@
-"""The life cycle of sandboxes and processes of the docker and oci drivers, and limits enforced from outside.
+"""The life cycle of sandboxes and processes of the docker and oci drivers, and the limits on processes.
 
-A sandbox is created, runs commands and is closed. If the run is stopped, it is closed early. A process has a limit on
-its output and a time by which it must have exited.
+A sandbox is created, runs commands and is closed. If the run is stopped, its sandboxes are closed early. A process has
+a limit on its output and a time by which it must have exited.
 
 The task's thread starts commands and closes the sandbox. Another thread may stop the run, and with Docker, further
 threads remove containers in the background. Starting and killing a container is slow and calls back into this code, so
@@ -99,7 +99,7 @@ class DriverSandbox(Sandbox, Generic[ProcessT]):
         reached(FaultPoint.SANDBOX_CREATE)
         self._prepare()
         siblings.add(self)
-        if siblings.is_stopped:  # the thread that stops the run may have missed it during preparation
+        if siblings.is_stopped:  # the thread that stops the run may have missed this sandbox
             self.close()
             siblings.raise_if_stopped()
 
@@ -113,7 +113,7 @@ class DriverSandbox(Sandbox, Generic[ProcessT]):
         self._running.add(process)
         if self._spec.collect is not None:
             self._collecting = process
-        if self._closed or self._siblings.is_stopped:  # the thread that closed it may have missed the new command
+        if self._closed or self._siblings.is_stopped:  # the closing thread may have missed the new command
             self.close()
             self._raise_if_closed()
         return process

@@ -26,7 +26,7 @@ class Optimisations:
     """Which optimisations are switched on.
 
     * ``warm_pool``: containers are started before they are needed (:mod:`~securebench.sandboxes.oci.warm_pool`).
-    * ``cgroup_pool``: processes wait in cgroups until they become a runtime
+    * ``cgroup_pool``: shells wait, each in its own cgroup, until they execute the runtime of a sandbox
       (:mod:`~securebench.sandboxes.oci.supervisor.cgroup_pool`).
     * ``compiled_filters``: compiled seccomp filters are kept on disk (:mod:`~securebench.sandboxes.oci.seccomp`).
     * ``sealed_runtime``: crun runs from an immutable copy in memory, so that it does not copy itself for each sandbox.

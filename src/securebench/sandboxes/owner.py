@@ -1,4 +1,4 @@
-"""The owner of a resource: the process that created it. A label on the resource stores it for later runs to check."""
+"""The owner of a resource: the process that created it. Later runs check whether the owner is still running."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Owner:
 
     @classmethod
     def parse(cls, label: str) -> Owner | None:
-        """Return the owner in ``label``, or ``None`` if :meth:`label` did not create it."""
+        """Return the owner in ``label``, or ``None`` if the text is not in the format of :meth:`label`."""
         parts = label.split("/")
         if len(parts) != len(cls.__slots__) or not parts[2].isascii() or not parts[2].isdigit():
             return None

@@ -38,7 +38,7 @@ class CommandPolicy:
     """Which executables may run, by base name.
 
     Deny takes precedence over allow. A non-empty ``allow`` permits only its names, and ``*`` in ``deny`` denies all.
-    Unless both are empty, a shell with a script string is rejected if ``allow`` does not contain the shell.
+    If either is not empty, a shell that is passed a script string is rejected unless ``allow`` contains the shell.
     """
 
     allow: tuple[str, ...] = ()

@@ -154,18 +154,18 @@ def profile(machine: str, capabilities: Collection[str] = ()) -> dict[str, Any]:
             *(_allow("personality", index=0, op="SCMP_CMP_EQ", value=value) for value in _PERSONALITIES),
             *_limits_but_of_init(),
             *(_allow("socket", index=0, op="SCMP_CMP_MASKED_EQ", value=_LOW_HALF, valueTwo=one) for one in _FAMILIES),
-            # The number of requests that are in progress is limited for the whole host. Programs fall back on ENOSYS.
+            # The requests in progress count against a limit of the whole host. On ENOSYS, programs use other calls.
             {"names": ["io_setup"], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
         ],
     }
 
 
 def profile_of_gvisor(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the profile for gVisor. It differs because gVisor returns ``EPERM`` for every call that a profile refuses.
+    """Return a copy of the profile ``document`` that also allows ``clone3``, for gVisor.
 
-    Programs fall back from ``clone3`` only on ``ENOSYS``, so with ``EPERM`` they could not start threads. The call is
-    therefore allowed here: it reaches only gVisor's own kernel. The version in Debian 12 does not implement ``clone3``
-    and returns ``ENOSYS``.
+    gVisor returns ``EPERM`` for every call that a profile refuses, but programs fall back to ``clone`` only on
+    ``ENOSYS``. With a refused ``clone3``, they could not start threads. Allowing the call is safe, because it reaches
+    only gVisor's own kernel. The gVisor version in Debian 12 does not implement ``clone3`` and returns ``ENOSYS``.
     """
     rules = [_allow("clone3") if rule["names"] == ["clone3"] else rule for rule in document["syscalls"]]
     return {**document, "syscalls": rules}

@@ -1,12 +1,12 @@
 """The self-test of a driver: check from inside a sandbox that it is isolated, before anything hostile runs in one.
 
-A specification is only a request. An engine of another version, or with a lenient configuration, could ignore parts of
-it without an error. So the first sandbox of a run reads what the kernel reports about it. The test fails closed: a
+A specification is only a request. Some engines, because of their version or configuration, could ignore parts of it
+without an error. So the first sandbox of a run reads what the kernel reports about it. The test fails closed: a
 restriction counts as not enforced if the files that show it are missing, with a few exceptions for gVisor.
 
 The image needs only ``/bin/cat``, which prints those of :data:`FILES` that exist, one after the other. If a sandbox
-cannot see its cgroups, the limits are exceeded on purpose instead: a sandbox with a limit of one process, or with
-almost no memory, must fail to run.
+cannot see its cgroups, its process and memory limits are exceeded on purpose instead: a sandbox with a limit of one
+process, or with almost no memory, must fail to run.
 
 A forwarded port is identified by the inode of its socket, which is the same inside and outside the sandbox. The
 sandbox's network namespace must not have any other socket or route.
@@ -202,7 +202,7 @@ def port_problems(text: str, inodes: Sequence[int]) -> list[str]:
     """Return the problems of a sandbox with one forwarded port, from the text of its :data:`SOCKET_FILES`.
 
     ``inodes`` are those of the listening sockets that the driver opened. There must be exactly one, and the sandbox
-    must have this socket and no other.
+    must have this socket, no other socket and no route.
     """
     seen = Sockets.parse(text)
     expected = [(("127.0.0.1", _FORWARDED_PORT), inode) for inode in inodes[:1]]

@@ -25,9 +25,9 @@ HOSTNAME: Final = "sandbox"
 """The host name of every sandbox."""
 
 OOM_SCORE: Final = 500
-"""The ``oom_score_adj`` of a sandbox: if memory runs out, the kernel kills a sandbox before this process.
+"""The ``oom_score_adj`` of a sandbox: if memory runs out, the kernel kills a sandbox before SecureBench.
 
-Raising the value needs no privilege. A process in a sandbox can lower its value to that of this process, not further.
+Raising the value needs no privilege. A process in a sandbox can lower its value to that of SecureBench, not further.
 """
 
 IDLE_COMMAND: Final = ("/bin/cat",)
@@ -37,14 +37,14 @@ SHARED_LIMITS: Final = {"MSGQUEUE": MIB // 8, "SIGPENDING": 4096, "NICE": 0, "RT
 """Limits that protect other sandboxes and the host.
 
 POSIX queues (in bytes) and queued signals also count against the limits of the user who starts sandboxes. ``NICE`` and
-``RTPRIO`` allow priorities to be raised. A tester who may do that would pass this right on.
+``RTPRIO`` allow priorities to be raised. Without these limits, sandboxes inherit the tester's right to raise them.
 """
 
 SHM_SIZE = 64 * MIB
-"""The size of ``/dev/shm`` in bytes, which counts as memory."""
+"""The size of ``/dev/shm`` in bytes. Files in it count as memory."""
 
 NAME_FILES = tuple(Path(__file__).resolve().parent / "etc" / name for name in ("hosts", "resolv.conf"))
-"""The files on the host that are mounted in ``/etc`` of a sandbox without a network."""
+"""Files of this package that are mounted in ``/etc`` of a sandbox without a network."""
 
 KERNEL_TREES = ("/proc", "/sys", "/dev")
 
@@ -175,9 +175,9 @@ def check_mount(mount: Mount) -> None:
 
 
 def check_source(mount: Mount) -> None:
-    """Raise :class:`MaterializationError` (``mount-unsafe``) unless the source is a file or directory of this host.
+    """Raise :class:`MaterializationError` (``mount-unsafe``) unless the source is a regular file or a directory.
 
-    No component of its path may be a symbolic link.
+    Its path must be absolute, and no component may be ``..`` or a symbolic link.
     """
     source = mount.source
     if not source.is_absolute() or ".." in source.parts:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MAX_BYTES: Final = 64 * 1024
 """Maximum size of a key file, in bytes. A key is smaller than one KiB. The rest is for comments."""
-_MAKE: Final = "give the file of a key, or create one with 'securebench keys new'"
+_MAKE: Final = "pass the path of a key file, or create a key with 'securebench keys new'"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -46,11 +46,11 @@ def create_key(path: Path, passphrase: bytes = b"") -> PublicKey:
         pem = key.pem(passphrase)
     except ValueError as error:
         problem = f"the passphrase cannot be used: {error}"
-        raise ConfigError(problem, code="key-passphrase", hint="choose a shorter one") from None
+        raise ConfigError(problem, code="key-passphrase", hint="choose a shorter passphrase") from None
     try:
         if path == default_key_file():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Write the public key first: if an old one exists, no private key that does not match it may be created.
+        # Write the public key first: if its file exists already, this fails before a private key is created.
         _write_new(public, f"{key.public.openssh} securebench\n".encode("ascii"), 0o644)
         try:
             _write_new(path, pem, 0o600)
@@ -90,7 +90,7 @@ def load_public(path: Path, passphrase: Passphrase) -> PublicKey:
 
 
 def _read(path: Path) -> bytes:
-    """Return the content of a key file. Raises :class:`ConfigError` if other users can read a private key."""
+    """Return the content of a key file. Raises :class:`ConfigError`, for example if others may use a private key."""
     if not os.path.lexists(path):
         raise ConfigError(f"there is no key {path}", code="file-missing", hint=_MAKE)
     with open_regular(path, "key") as file:
@@ -120,7 +120,7 @@ def _invalid(path: Path, error: ValueError) -> ConfigError:
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> None:
-    """Create ``path`` and write it to disk. Raises ``FileExistsError``, even for a dangling link."""
+    """Create ``path`` with ``data`` and sync it. Raises ``FileExistsError``, also if ``path`` is a dangling link."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         write_all(descriptor, data)

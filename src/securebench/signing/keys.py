@@ -147,7 +147,8 @@ def decode_public(data: bytes) -> PublicKey:
 def decode_private(data: bytes, passphrase: Passphrase) -> PrivateKey:
     """Return the private key of a PEM or OpenSSH file.
 
-    Raises ``ValueError`` for anything else, and :class:`ConfigError` (``key-passphrase``) for a wrong passphrase.
+    Raises ``ValueError`` for other content, and for an encrypted OpenSSH key if the library bcrypt is missing. Raises
+    :class:`ConfigError` (``key-passphrase``) for a wrong passphrase.
     """
     load = load_ssh_private_key if data.startswith(_OPENSSH_PRIVATE) else load_pem_private_key
     if not is_private(data):
@@ -161,7 +162,7 @@ def decode_private(data: bytes, passphrase: Passphrase) -> PrivateKey:
             loaded = load(data, secret or b"\0")
     except UnsupportedAlgorithm as error:  # an encrypted OpenSSH key needs the library bcrypt
         raise ValueError(
-            f"{error}; add the key to ssh-agent (ssh-add FILE) and name its public key, FILE.pub, instead"
+            f"{error}; add the key to ssh-agent (ssh-add FILE) and pass the public key, FILE.pub, instead"
         ) from error
     except ValueError:
         if secret is None:

@@ -26,7 +26,7 @@ class StatementSigner(Protocol):
     suffix: str
     """The suffix of the names of its signature files."""
     secrets: tuple[Path, ...]
-    """Files that only the user may read, such as the private key."""
+    """Files that no agent may read: those of the key and of its passphrase."""
 
     @property
     def name(self) -> str:

@@ -39,7 +39,7 @@ class SigstoreSigner:
     name = "Sigstore identity of this job"
 
     def try_out(self) -> None:
-        """Check that the library and an identity are available. Nothing is signed: the log would keep it forever."""
+        """Check that the library and an identity are available. It signs nothing: the log keeps signatures forever."""
         _token()
         trust_config()
 
@@ -79,7 +79,7 @@ def verify_sigstore_bundle(data: bytes, signer: SigstoreIdentity) -> bytes:
     from sigstore.verify import Verifier
     from sigstore.verify.policy import Identity
 
-    # An empty issuer would accept every issuer.
+    # With an empty issuer, the policy would accept certificates of every issuer.
     policy = Identity(identity=signer.identity, issuer=signer.issuer or "(none)")
     try:
         kind, payload = Verifier(trusted_root=trusted_root).verify_dsse(Bundle.from_json(data), policy)
@@ -91,12 +91,12 @@ def verify_sigstore_bundle(data: bytes, signer: SigstoreIdentity) -> bytes:
 
 
 def trust_config(*, offline: bool = True) -> ClientTrustConfig:
-    """Return the configuration of the Sigstore to trust: the public one, or another one from a file.
+    """Return the trust configuration: that of the public Sigstore, or the one in a file, for another Sigstore.
 
     ``SECUREBENCH_SIGSTORE_TRUST_CONFIG`` names the file.
 
-    With ``offline``, the keys of the public Sigstore come from the last online use, or from the library's release.
-    Raises :class:`ConfigError` (``extra-missing``, ``sigstore-failed``).
+    With ``offline``, nothing is downloaded: the keys of the public Sigstore are those of the last online use, or else
+    those that the library contains. Raises :class:`ConfigError` (``extra-missing``, ``sigstore-failed``).
     """
     try:
         from sigstore.models import ClientTrustConfig

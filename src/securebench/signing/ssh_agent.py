@@ -1,4 +1,6 @@
-"""Sign with a key that an ssh-agent has. The protocol is draft-ietf-sshm-ssh-agent: length, type, content.
+"""Sign with a key that an ssh-agent has.
+
+The protocol is draft-ietf-sshm-ssh-agent. Each message consists of its length, its type and its content.
 
 The data that is signed begins with ``DSSEv1``. No message of the SSH protocol begins like this. So the signature of
 a run can never be used to log in, and a signature made for a login can never be that of a run.
@@ -29,7 +31,7 @@ _SIGN_RESPONSE: Final = 14
 _MAX_MESSAGE: Final = 256 * 1024
 """Maximum size of a message, in bytes, as in OpenSSH."""
 _TIMEOUT: Final = 120.0
-"""How long to wait for an answer, in seconds: an agent may ask its user for a confirmation (``ssh-add -c``)."""
+"""How long to wait for an answer, in seconds: an ssh-agent may ask its user for a confirmation (``ssh-add -c``)."""
 
 
 class AgentKey:
@@ -45,7 +47,7 @@ class AgentKey:
         address = os.environ.get(SOCKET_VARIABLE, "")
         if not address:
             raise _unusable(
-                f"this is a public key: signing with it needs an ssh-agent, but {SOCKET_VARIABLE} is not set"
+                f"the key is public: signing needs an ssh-agent with its private key, but {SOCKET_VARIABLE} is not set"
             )
         with _connected(address) as agent:
             _send(agent, bytes([_REQUEST_IDENTITIES]))
@@ -69,7 +71,7 @@ class AgentKey:
 
 
 class _Fields:
-    """The content of a message. An agent may be anything that listens on a socket, so lengths are checked."""
+    """The content of a message. Any program may listen on the ssh-agent's socket, so lengths are checked."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -129,5 +131,5 @@ def _string(data: bytes) -> bytes:
 
 
 def _unusable(problem: str) -> ConfigError:
-    hint = "start an ssh-agent and add the key with 'ssh-add FILE', or name the file of the private key"
+    hint = "start an ssh-agent and add the key with 'ssh-add FILE', or pass the file of the private key"
     return ConfigError(problem, code="key-unusable", hint=hint)

@@ -32,7 +32,10 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of the value at ``path``, or of its key. If ``position`` is set, it is used instead of ``path``."""
+    """A fault of the value at ``path``, or of its key.
+
+    Its line and column are ``position`` or, if that is ``None``, those of the key (with ``at_key``) or the value.
+    """
 
     code: str
     message: str

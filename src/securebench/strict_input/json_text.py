@@ -172,7 +172,7 @@ def _nodes(text: str) -> Iterator[_Node]:
 
 
 def _next_member(last: str | int) -> tuple[str | int, bool]:
-    """Return the last part of a path after a comma, and whether a key follows. ``last`` is the part before the comma.
+    """Return the part that replaces ``last``, the last part of a path, at a comma, and whether a key follows.
 
     In a list, the new part is the next index. In an object, it is ``last`` until the key has been read.
     """

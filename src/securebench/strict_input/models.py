@@ -59,7 +59,10 @@ class WireModel(BaseModel):
 
 
 def refusal(code: str, message: str, hint: str = "") -> PydanticCustomError:
-    """Return the error that a validator raises. ``code`` contains a hyphen and is in the error reference."""
+    """Return the error that a validator raises.
+
+    ``code`` must contain a hyphen, unlike pydantic's error types, and be in the error reference.
+    """
     return PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
 
 

@@ -49,7 +49,7 @@ def credentials_faults(config: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _endpoint(text: str) -> str:
-    """Return a normalized endpoint: scheme and host in lower case, no trailing slash.
+    """Return a normalized endpoint: scheme and host in lower case, no default port or trailing slash.
 
     Raises validation errors: ``base-url-invalid``, and ``base-url-unsafe`` for plain HTTP to a public host, which would
     send the key and all prompts unencrypted.

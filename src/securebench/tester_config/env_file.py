@@ -1,8 +1,8 @@
 r"""Env files: ``KEY=VALUE`` lines, read and never executed. No message shows a value.
 
-A line is blank, a ``#`` comment, or an assignment, optionally after ``export``. A value is bare (it ends before a ``#``
-at its start or after white space), in single quotes (literal) or in double quotes (with the escapes ``\n``, ``\t``,
-``\r``, ``\"``, ``\\`` and ``\$``). Nothing is expanded, and no value spans lines.
+A line is blank, a ``#`` comment, or an assignment, optionally after ``export``. A value is bare (a ``#`` that begins it
+or follows white space starts a comment), in single quotes (literal) or in double quotes (with the escapes ``\n``,
+``\t``, ``\r``, ``\"``, ``\\`` and ``\$``). Nothing is expanded, and no value spans lines.
 """
 
 from __future__ import annotations

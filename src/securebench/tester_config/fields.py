@@ -64,7 +64,7 @@ def _host_path(path: str) -> str:
 
 
 def place_from(base: Path, text: str) -> Path:
-    """Return ``text`` relative to ``base`` as an absolute path. A symlink is not resolved if it is the last part."""
+    """Return ``text``, a path relative to ``base``, as an absolute path. Resolve symlinks in all parts but the last."""
     path = base / text
     if path.name == "..":
         return Path(os.path.realpath(path))
@@ -72,7 +72,10 @@ def place_from(base: Path, text: str) -> Path:
 
 
 def _resolved_path(path: Any, info: ValidationInfo) -> Any:
-    """Return a path as an absolute :class:`Path`. In a file it is text, relative to the file's directory."""
+    """Return a path from a file, which is relative to the file's directory, as an absolute :class:`Path`.
+
+    A path that is set in Python is returned unchanged.
+    """
     if info.context is None:
         return path
     if not isinstance(path, str):

@@ -54,7 +54,7 @@ _AGENT = ("harness", "config", "agent_dir")
 def load_tester_config(path: Path, overrides: Iterable[str] = ()) -> TesterConfig:
     """Read a tester YAML of schema version 0.2. Raises :class:`ConfigError` with all problems.
 
-    Paths in the file are relative to its directory. The pack's files must exist as regular files; the pack itself is
+    Paths in the file are relative to its directory. The pack's manifest and tasks file must be regular files; they are
     not read. Each of the ``overrides``, such as ``run.trials=3``, replaces a value of the file, and is checked like
     that value.
     """
@@ -124,14 +124,14 @@ def config_of(value: Any, file: TesterFile) -> tuple[TesterConfig | None, list[F
 
 
 def _fit_settings(value: Any, base: Path) -> tuple[dict[_Place, WireModel], list[Fault]]:
-    """Return the settings of all extensions by section, and the faults: in the settings, and for unknown extensions."""
+    """Return the settings of each extension by section, and the faults of invalid settings and unknown extensions."""
     found: dict[_Place, WireModel] = {}
     faults: list[Fault] = []
     for kind, place, key, of_config in _extensions(value):
         section = _at(value, place)
         name, config = section.get(key, _DEFAULTS.get(kind)), section.get(of_config, {})
         if not isinstance(name, str) or not isinstance(config, dict):
-            continue  # the file's model reports the problem
+            continue  # TesterModel reports the problem
         if not plugins.is_choice(kind, name):
             faults.append(_unknown(kind, name, (*place, key)))
             continue
@@ -160,7 +160,7 @@ def _fit_judge(value: Any, base: Path) -> tuple[JudgeSettings | None, list[Fault
 
 
 def _extensions(value: Any) -> Iterator[tuple[ExtensionKind, _Place, str, str]]:
-    """Yield where extensions are named: the kind, the section, and the keys of the name and of the settings."""
+    """Yield the kind and the section of each extension, and the section's keys for its name and its settings."""
     if _at(value, ("run",)):
         yield ExtensionKind.EXECUTOR, ("run",), "executor", "executor_config"
     if _at(value, ("harness",)):
@@ -192,7 +192,7 @@ def _unknown(kind: ExtensionKind, name: str, path: _Place) -> Fault:
 
 
 def _place_faults(value: Any, file: Path) -> Iterator[Fault]:
-    """Yield the faults of the host paths in a configuration."""
+    """Yield the faults of the paths of the pack's files, the output directory and ``agent_dir``."""
     places = {path: _named_place(value, path, file.parent) for path in (_MANIFEST, _TASKS, _OUTPUT, _AGENT)}
     manifest, tasks, output, agent = places.values()
     for path, place in ((_MANIFEST, manifest), (_TASKS, tasks)):
@@ -217,7 +217,7 @@ def _file_faults(path: tuple[str, ...], place: Path) -> Iterator[Fault]:
 
 
 def _named_place(value: Any, path: tuple[str, ...], base: Path) -> Path | None:
-    """Return the host path at ``path`` of the configuration, if there is one."""
+    """Return the host path that is the value of the nested keys ``path``, if there is a valid one."""
     value = _at(value, path[:-1]).get(path[-1])
     return place_from(base, value) if isinstance(value, str) and value and value.isprintable() else None
 

@@ -77,7 +77,7 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkPaths:
-    """The pack's two files."""
+    """The paths of the pack's manifest and tasks file."""
 
     manifest: Path
     tasks: Path
@@ -85,7 +85,7 @@ class BenchmarkPaths:
 
 @dataclass(frozen=True, slots=True)
 class HarnessConfig:
-    """The harness type, the names of the agent's variables, the harness's settings, and the agent's name or ``""``."""
+    """The section ``harness``. ``env`` names environment variables to pass to the agent. ``name`` may be empty."""
 
     type: str
     env: tuple[str, ...]

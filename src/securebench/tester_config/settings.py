@@ -63,7 +63,7 @@ def _check_auth(auth: str | None, api_version: str | None, base_url: str | None)
 
 
 class HarnessSettings(WireModel):
-    """The settings of all harnesses. A harness with more settings subclasses it."""
+    """The settings that all harnesses have. A harness with more settings uses a subclass."""
 
     identified_by_content: ClassVar[frozenset[str]] = frozenset()
     """Settings that are paths of files. The contents of these files identify the harness, not the paths."""
@@ -97,8 +97,8 @@ class ProviderTimeoutSettings(WireModel):
 class Prices(WireModel):
     """What a provider charges, in US dollars per million tokens.
 
-    Cached tokens without a price of their own cost as much as other input, and those written for an hour as much as
-    those written for minutes.
+    If they are ``None``, ``cached_input`` and ``cache_write`` are the same as ``input``, and ``cache_write_1h`` (for
+    tokens written to the cache for an hour) is the same as ``cache_write``.
     """
 
     input: Price
@@ -153,7 +153,7 @@ class ModelProvider(WireModel):
 
 
 class CommandProvider(ModelProvider):
-    """The model provider of a command, and the agent's variables for it."""
+    """The model provider of an agent run as a command, and the environment variables that tell the agent about it."""
 
     effort: Maybe[Effort] = None
     variables: AgentVariables = AgentVariables()
@@ -209,7 +209,8 @@ class JudgeSettings(ModelProvider):
 class CommandConfig(HarnessSettings):
     """An agent run as a command.
 
-    Its answer is the file ``artifact_path``. Without one, the family decides between stdout and changed files.
+    Its answer is the file ``artifact_path``. If this is ``None``, its answer is its stdout or the files it changed,
+    depending on the family.
     """
 
     command: Command

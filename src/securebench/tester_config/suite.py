@@ -92,7 +92,7 @@ def load_suite(file: TesterFile) -> Suite:
     assert model is not None
     output = file.path.parent / model.suite.output_dir
     runs: list[SuiteRun] = []
-    found: dict[Fault, None] = {}  # each once: the same section is checked for every run
+    found: dict[Fault, None] = {}  # without duplicates: the same section is checked for every run
     for cell in _cells(model, file):
         value = _tester_value(file.value, cell, output)
         config, faults = config_of(value, file)
@@ -166,7 +166,7 @@ def _moved(fault: Fault, cell: _Cell) -> Fault:
 
 
 def _clashes(runs: list[SuiteRun]) -> Iterator[Fault]:
-    """Yield a fault if two runs would write to the same directory, or if there are too many."""
+    """Yield a fault if two runs would write to the same directory, and one if there are too many runs."""
     if len(runs) > MAX_RUNS:
         yield Fault("field-value", f"the suite has {len(runs)} runs; at most {MAX_RUNS} are allowed", ("suite",))
     seen: dict[str, SuiteRun] = {}

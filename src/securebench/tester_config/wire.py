@@ -60,14 +60,14 @@ class RunModel(SharedRunModel):
 
 
 class BenchmarkModel(WireModel):
-    """The section ``benchmark``: the files of the pack."""
+    """The section ``benchmark``: the paths of the pack's manifest and tasks file."""
 
     manifest: HostPath
     tasks: HostPath
 
 
 class HarnessModel(WireModel):
-    """The section ``harness``. Its ``type`` determines which model checks ``config``."""
+    """The section ``harness``. Its ``type`` determines how ``config`` is checked."""
 
     type: str
     name: Label = OPTIONAL
@@ -76,14 +76,14 @@ class HarnessModel(WireModel):
 
 
 class VerifierModel(WireModel):
-    """A verifier that replaces a family's built-in one. Its ``type`` determines which model checks ``config``."""
+    """A verifier that replaces a family's built-in one. Its ``type`` determines how ``config`` is checked."""
 
     type: str
     config: dict[str, Any] = OPTIONAL
 
 
 class VerificationModel(WireModel):
-    """The section ``verification``: the policy, and verifiers that replace built-in ones."""
+    """The section ``verification``: which dangerous commands are allowed, and verifiers that replace built-in ones."""
 
     disallow_dangerous_commands: bool = OPTIONAL
     deny_commands: DangerousCommands = OPTIONAL

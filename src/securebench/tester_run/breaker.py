@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
 
 ERRORS_IN_A_ROW: Final = 5
-"""A run stops after this many infrastructure errors without a verdict between them: more would follow."""
+"""The number of infrastructure errors in a row after which a run stops, or another node gets no more tasks."""
 
 FAILED_STARTS: Final = 5
 """The number of trials after which a run stops if its agent has started in none of them."""
@@ -40,9 +40,9 @@ class Breaker:
     """Watches the records of a run, from any thread.
 
     A resumed run that already has records, apart from those of errors, is not stopped for failed starts: its user has
-    seen how the agent failed. Errors in a row are counted for each node; this machine is the node ``""``. With too many
-    errors, this machine stops the run. Another node gets no more tasks, and the executor stops the run if no node is
-    left: only the executor knows all nodes.
+    seen how the agent failed. Errors in a row are counted for each node; this machine is the node ``""``. After too
+    many on this machine, the run stops. After too many on another node, that node gets no more tasks. If no node is
+    left, the executor stops the run, because only the executor knows all nodes.
     """
 
     def __init__(self, driver: SandboxDriver, *, is_resumed: bool = False) -> None:
@@ -98,10 +98,10 @@ class Breaker:
         )
 
     def _errors_in_a_row(self, record: TaskRecord, node: str) -> int:
-        """Return the number of errors in a row on this machine, with ``record``; 0 for a record from another node.
+        """Count ``record``. Return the number of errors in a row on this machine; 0 for a record from another node.
 
-        For an unusable task it is 0, too: a task that cannot be judged, because of its rubric for example, says nothing
-        about the next task.
+        An unusable task is not counted, and the result is 0: a task that cannot be judged, because of its rubric for
+        example, says nothing about the next task.
         """
         if record.failure is not None and record.failure.reason is FailureReason.TASK_UNUSABLE:
             return 0

@@ -1,4 +1,4 @@
-"""The coordinator: it gives assignments to the executor. No other part of a run writes records."""
+"""The coordinator: it gives assignments to the executor, and is the only part of a run that writes records."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Coordinator:
             yield Assignment(self._run.digest, planned.task.id, self._history(planned.id)).to_bytes()
 
     def _read(self, result: bytes) -> TaskRecord:
-        """Return the record of a trial that was handed out. Raises :class:`InfrastructureError`."""
+        """Return the record in ``result``. Raises :class:`InfrastructureError` if it is invalid or was not expected."""
         try:
             record = read_task_record(result)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -107,10 +107,10 @@ class Coordinator:
         return record
 
     def _watch(self, record: TaskRecord, node: str = "") -> None:
-        """Start no more tasks if the breaker says so or the run's budget is used up. Tasks in progress finish.
+        """Count ``record``. If the breaker trips or the run's budget is used up, start no more tasks.
 
-        The thread that made or received the record calls this, so that it starts no other task before the record is
-        counted. A second call for the same record does nothing.
+        Tasks in progress finish. The thread that made or received the record calls this, so that it starts no other
+        task before the record is counted. A second call for the same record does nothing.
         """
         if record.id in self._nodes:
             return

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class RunCost:
     """The cost of a run so far: what its agents and its judge model used, and what the checks of providers used.
 
-    If the run has a budget, this includes the cost of interrupted tasks, taken from the egress log, and answers of
-    unknown cost count with the highest possible cost. Thread safe.
+    If the run has a budget, the cost of interrupted tasks is taken from the egress log, and an answer of unknown cost
+    counts with the highest possible cost. Thread safe.
     """
 
     def __init__(self, budget_usd: float | None) -> None:
@@ -48,7 +48,7 @@ class RunCost:
         return cost
 
     def add_check(self, usage: Usage | None) -> None:
-        """Count a check of the provider or of the judge, or a part of one."""
+        """Add the usage of a check of the provider or the judge, or of a part of such a check."""
         with self._lock:
             self._total += self._cost(usage)
             self._is_known = self._is_known or bool(self._total)

@@ -52,14 +52,15 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.prompt import JudgePrompt
 
 _RETRIES: Final = len(PROVIDER_BACK_OFF)
-"""The most retries. All requests share one count, which begins again when the judge answers a control.
+"""The most retries of all requests of a session together. The count restarts when the judge answers a control response.
 
-For controls, see ``grading.py``. A whole verification is repeated at most as often.
+``grading.py`` describes this response. A whole verification is also repeated at most this many times.
 """
 _JSON_BYTES: Final = 3
-"""Maximum bytes in the JSON of a request for each byte of a text: ``\\u00e9`` has six bytes, and its letter has two.
+"""Maximum bytes in the JSON of a request for each byte of a text, if the text has no unusual control characters.
 
-The relay charges a token for each byte of a request if the provider does not report its tokens.
+The escape ``\\u00e9`` has six bytes, and the letter that it encodes has two. The relay charges a token for each
+byte of a request if the provider does not report how many tokens the request has.
 """
 _TOKEN_BYTES: Final = 32
 """Assumed maximum of bytes in the JSON of an answer for each of its tokens. Most tokens have four."""
@@ -113,7 +114,7 @@ class ModelJudge(RunJudge):
 
     @property
     def identity(self) -> Mapping[str, JsonValue]:  # type: ignore[override]  # the prices are known only later
-        """The model, its endpoint, its prices if they are known, and the digest of all settings."""
+        """The model, dialect and endpoint, any known prices, effort and temperature, and the digest of all settings."""
         settings, endpoint = self.settings, self.connection.endpoint
         given = {name: getattr(settings, name) for name in ("effort", "temperature")}
         prices = endpoint.identity().get("prices")
@@ -146,7 +147,7 @@ class ModelJudge(RunJudge):
     def require_budget(self, tasks: Iterable[SecureBenchTask]) -> None:
         """See :meth:`RunJudge.require_budget`.
 
-        A response whose grading used up the budget would end as an error instead of a failure.
+        Without this check, a response whose grading uses up the budget could turn a failure into an error.
         """
         budget, prices = self.settings.budget, self.connection.endpoint.token_prices
         for task in map(GradingTask.of, filter(is_model_graded, map(_values, tasks))):
@@ -380,8 +381,8 @@ class JudgeCheck:
         once = {**values, "rubric": {**values["rubric"], "votes": 1}}
         if self._grade(once, _longest(size), gateway).reason is FailureReason.JUDGE_NO_VERDICT:
             raise ProviderError(
-                f"the judge gives no valid verdict on the longest prompt, with a response of {size} bytes, the most "
-                "that its task allows",
+                "the judge gives no valid verdict on the longest prompt that the pack allows, which has a response of "
+                f"{size} bytes",
                 code=JUDGE_UNFIT,
                 hint="use a model with a longer context or higher rate limits, or raise judge.max_tokens",
             )

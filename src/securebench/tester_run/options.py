@@ -52,9 +52,9 @@ class RunOptions:
     has the values of ``harness.env`` and the keys of providers. ``notify`` gets messages that are not events, for
     example that an image is being pulled. ``handle_signals`` makes SIGINT, SIGTERM and SIGHUP stop the run cleanly; it
     works only in the main thread. ``show_agent_output`` reports the agents' output as events and writes it to
-    ``agent-trace.log``. ``show_verifier_output`` is called from any thread with each trial whose verifier's commands or
-    judge model gave output, and with that output; ``keep_verifier_output`` keeps the output in the run directory.
-    ``sign`` signs the run when it ends.
+    ``agent-trace.log``. ``show_verifier_output`` is called from any thread with a trial and the output of its
+    verifier's commands or judge model, if there is any; ``keep_verifier_output`` keeps this output in the run
+    directory. ``sign`` signs the run when it ends.
     """
 
     task: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ def make_driver(config: TesterConfig, notify: Callable[[str], None]) -> SandboxD
 
 
 def make_executor(run: RunConfig, override: str | None, workers: int) -> Executor:
-    """Return the executor that ``override`` names or, if it is ``None``, the tester YAML.
+    """Return the executor that ``override`` names or, if it is ``None``, the one that the tester YAML names.
 
     ``run.executor_config`` applies only to the executor that the tester YAML names.
     """

@@ -74,9 +74,9 @@ def reverify(
 ) -> Reverification:
     """Judge the sealed candidates of the run in ``directory`` again, and compare the verdicts.
 
-    ``directory`` is only read. The result is written to a new run directory, by default next to it. The policy and
-    limits of the run are used. So is its pack, unless ``pack`` is given, and its driver, unless ``options.driver`` is
-    given. ``tester`` has the settings of extensions: of verifiers and of the driver.
+    ``directory`` is only read. The result is written to a new run directory, by default next to it. The new run uses
+    the old run's policy and limits, its pack unless ``pack`` is given, and its driver unless ``options.driver`` is
+    given. Of ``tester``, only the verifiers and the settings of the driver are used.
 
     Raises :class:`ConfigError`: ``run-active``, ``run-version``, ``pack-missing``, ``pack-differs``,
     ``verifier-differs``; and the errors of :func:`read_run` and :func:`run_benchmark`.

@@ -114,7 +114,7 @@ def run_plan(
 
 
 def _require_signer(plan: Plan, signer: StatementSigner) -> None:
-    """Raise :class:`ConfigError` if the signer cannot sign, or if an agent could read its secrets."""
+    """Raise :class:`ConfigError` if the signer cannot sign, or if an agent could read the signer's secrets."""
     agent_dir = getattr(plan.config.harness.config, "agent_dir", None)
     for directory, name in ((agent_dir, "harness.config.agent_dir"), (plan.pack.directory, "the pack")):
         if directory and (secret := contained(directory, signer.secrets)):

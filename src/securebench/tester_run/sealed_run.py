@@ -1,4 +1,4 @@
-"""The harness of a run that judges sealed candidates again. Its candidates are those that an earlier run sealed."""
+"""The harness of a run that executes no agents, but judges again the candidates that an earlier run sealed."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _RECORDED_AS: Final = {CandidateKind.CODE: CandidateKind.TEXT}
 class SealedRun:
     """A run whose candidates are judged again. Its directory is only read, and everything in it is untrusted.
 
-    ``entries`` has a summary of each current record. ``rows`` has, by task id, the distinct values of
-    ``provenance.row`` in its records. Raises the errors of :meth:`RecordedRun.records`.
+    ``entries`` has a summary of each current record. ``rows`` maps the id of each task to the distinct values of
+    ``provenance.row`` in the records of that task. Raises the errors of :meth:`RecordedRun.records`.
     """
 
     def __init__(self, run: RecordedRun) -> None:
@@ -96,7 +96,7 @@ class SealedRun:
 
 
 class SealedSettings(HarnessSettings):
-    """The settings of :class:`SealedProducer`. ``run`` is the digest of the ``run.json`` of the run under review."""
+    """The settings of :class:`SealedProducer`. ``run`` is :attr:`RunHeader.root` of the run that is judged again."""
 
     run: str
 
@@ -129,7 +129,7 @@ class SealedProducer(HarnessProducer):
             return AgentResult(candidate=None, failure=failure, metadata=metadata)
         candidate, record = self._sealed.candidate(trial, view.candidate_kind, context.store)
         image = context.driver.resolve_image(view.environment.image or DEFAULT_IMAGE)
-        # This is the text as it was recorded. Redacted parts remain redacted, and a patch has no other readable form.
+        # Reuse the text of the earlier record: its redacted parts stay redacted, and only it has the diff of a patch.
         recorded = candidate_fields(candidate, record.candidate_text, redacted=record.candidate_redacted)
         return AgentResult(candidate=candidate, metadata=metadata, image_id=image.id, recorded=recorded)
 

@@ -143,7 +143,8 @@ def _shared_commitment(directory: Path) -> Commitment:
 def earlier_runs(suite: Suite, options: RunOptions) -> Mapping[str, Mapping[str, Any]]:
     """Return the runs that the suite's directory lists so far.
 
-    Raises :class:`ConfigError` if it contains a run or a different suite, or this suite and ``resume`` is off.
+    Raises :class:`ConfigError` if the directory contains a run or a different suite, or if it contains this suite and
+    ``options.resume`` is off.
     """
     directory = _directory(suite, options)
     earlier = read_suite(directory) if directory.is_dir() else None

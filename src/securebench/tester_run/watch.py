@@ -42,7 +42,8 @@ class Watch:
     """A context manager that stops the run on a signal, and stops the sandboxes of a run that is stopping.
 
     The first signal stops the run cleanly and sets ``interrupted``. The second exits the process. A signal handler may
-    run between any two instructions of the main thread, so it must not take a lock: it only puts an item into a queue.
+    run between any two instructions of the main thread, so it must not take a lock: on the first signal,
+    it only sets ``interrupted`` and puts an item into a queue.
     """
 
     def __init__(

@@ -138,9 +138,9 @@ class PreparedRun:
 class TrialWorker(Worker):
     """Executes trials of the tasks of ``run``.
 
-    ``on_record`` gets each record in the thread that made or received it, with the name of the node that executed it,
-    which is empty for this machine. ``distrusts`` returns why a node should get no more tasks, or an empty string.
-    ``log_egress`` is called with each line of the egress logs of other machines.
+    ``on_record`` is called in the thread that made or received a record. It gets the record and the name of the node
+    that executed the trial, which is empty for this machine. ``distrusts`` returns why a node should get no more
+    tasks, or an empty string. ``log_egress`` is called with each line of the egress logs of other machines.
     """
 
     def __init__(
@@ -242,10 +242,11 @@ _workers: Final[dict[str, TrialWorker]] = {}
 
 
 def work(settings: bytes, assignment: bytes) -> bytes:
-    """Execute ``assignment`` in a process that did not prepare its run. See :class:`Worker`.
+    """Execute ``assignment`` in a process other than the one that started the run. See :class:`Worker`.
 
-    The first call opens a sandbox driver and prepares the harness; they are closed when the process exits. Raises
-    :class:`ConfigError` if anything that could affect a verdict differs between this process and that of the run.
+    The first call for a run prepares the harness, and opens a sandbox driver and any egress gateways that the run
+    needs. The driver and the gateways are closed when the process exits. Raises :class:`ConfigError` if anything that
+    could affect a verdict differs between this process and that of the run.
     """
     digest = hashlib.sha256(settings).hexdigest()
     with _preparing:

@@ -1,1 +1,1 @@
-"""Testing: a scripted sandbox driver and a model provider for unit tests, and suites that every driver must pass."""
+"""Test support: a scripted sandbox driver and model provider, attacks, and checks that every driver must pass."""

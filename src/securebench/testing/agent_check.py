@@ -1,7 +1,7 @@
 """The smoke test of a declared agent: the agent solves small tasks, offline, with a scripted model.
 
-There is one task for each family that has a verifier. The test shows that the program starts, uses the relay with the
-placeholder of the key, runs commands and leaves its answer where the family expects it. No real model is tested.
+There is one task for each family that has a verifier. The test shows that the program starts, uses the relay with a
+placeholder for the key, runs commands and leaves its answer where the family expects it. No real model is tested.
 """
 
 from __future__ import annotations
@@ -196,9 +196,9 @@ def _edits(tasks: Iterable[_SmokeTask]) -> TextBook:
 def _script(task: _SmokeTask) -> Script:
     """Return a script that solves the task twice.
 
-    The script is chosen by the output of its first command, which prints the task. If an agent loses this output,
-    :func:`check_agent` falls back to a script that prints the task again. After that, the script returned here
-    continues with its third command, which therefore also solves the task.
+    The provider recognizes the task, and so its script, in the output of the first command, which prints the task. If
+    an agent loses this output, the second command is that of a fallback script, which prints the task again. The
+    script returned here then continues with its third command, which therefore also solves the task.
     """
     solve = Shell(f"printf %s {shlex.quote(task.content)} > {task.file}")
     return (READ_TASK, solve, solve, _SUBMIT, Say("Done."))

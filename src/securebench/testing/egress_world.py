@@ -102,7 +102,7 @@ def tls_contexts(names: Sequence[str]) -> tuple[ssl.SSLContext, ssl.SSLContext]:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with tempfile.NamedTemporaryFile() as file:  # the library reads keys from files only
+    with tempfile.NamedTemporaryFile() as file:  # load_cert_chain reads keys from files only
         file.write(private + certificate)
         file.flush()
         server.load_cert_chain(file.name)
@@ -146,7 +146,7 @@ def world(
     addresses: Mapping[str, tuple[str, ...]] | None = None,
     bare: bool = False,
 ) -> Iterator[EgressWorld]:
-    """Yield a world in which ``names`` lead to its servers. ``addresses`` maps other names to addresses.
+    """Yield a gateway and two servers that ``names`` lead to. ``addresses`` maps other names to addresses.
 
     ``tls`` and ``plain`` handle the connections to port 443 and to port 80. With ``bare``, the server behind port 443
     does not use TLS. ``caps`` are the limits of the proxy, by default those of a run.

@@ -13,9 +13,9 @@
     with driver.create(spec) as sandbox:
         result = sandbox.run(Command(argv=("agent",), timeout_seconds=5, workdir="/workspace"))
 
-It isolates nothing: programs run on threads of this process. :meth:`ProgramContext.path` finds only host directories
-that the spec mounts. The time limit, the output limit and kill are enforced. Other limits and restrictions of a spec
-are recorded in ``commands`` but not enforced; some are checked for validity. To test a driver, use
+It isolates nothing: programs run on threads of this process. :meth:`ProgramContext.path` finds only host paths that
+the spec mounts. The time limit, the output limit and kill are enforced. Other limits and restrictions of a spec are
+recorded in ``commands`` but not enforced; some are checked for validity. To test a driver, use
 :mod:`securebench.testing.conformance`.
 """
 
@@ -85,7 +85,7 @@ class ProgramKilled(BaseException):
 class ProgramInput(io.RawIOBase):
     """A program's stdin, an unbuffered binary file.
 
-    If the process ended, reading returns the rest of the chunk that it has begun to return, and then raises
+    After the process has ended, reading returns what is left of a partly read chunk, and then raises
     :class:`ProgramKilled`.
     """
 
@@ -261,7 +261,7 @@ class ScriptedProcess(SandboxProcess):
         try:
             code = program(context) or 0
         except ProgramKilled:
-            code = _SIGKILLED  # end() already has the reason
+            code = _SIGKILLED  # has no effect: end() has already set the state
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
         except Exception:  # noqa: BLE001 - any exception of a program ends it with a traceback, as in an interpreter
@@ -370,7 +370,7 @@ class ScriptedDriver(SandboxDriver):
         return image
 
     def program(self, match: str | Callable[[tuple[str, ...]], bool]) -> Callable[[ScriptedProgram], ScriptedProgram]:
-        """Register the decorated callable for the commands that ``match`` selects: a name, or a predicate of the argv.
+        """Register the decorated callable for matching commands. ``match`` is a name, or a predicate of the argv.
 
         A name matches ``argv[0]`` or its last component. The latest matching registration is used.
         """

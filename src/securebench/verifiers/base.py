@@ -42,7 +42,10 @@ _MESSAGES: Final[Mapping[FailureReason, str]] = MappingProxyType(
         FailureReason.REJECTED_ANSWER: "the answer contains a phrase that the rubric rejects",
     }
 )
-"""The message for each reason: a constant, because it must not contain a part of the candidate or of a hidden value."""
+"""The messages of text verifiers, by reason.
+
+They are constants, because a message must not contain a part of the candidate or of a hidden value.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +182,7 @@ class TextVerifier(Verifier):
         return self._result(self.judge(candidate.text, view.evaluator), phase="comparison")
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:  # noqa: ARG002 - as above
-        """Judge an arbitrary text, to find hidden values that raise :class:`ConfigError` for every text."""
+        """Judge an arbitrary text. Raises :class:`ConfigError` if no text can be judged by the task's values."""
         self.judge("any", view.evaluator)
 
     @abstractmethod

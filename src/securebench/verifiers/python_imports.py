@@ -32,8 +32,8 @@ def needed_modules(source: str | bytes) -> list[str]:
 def first_needed_module(source: str | bytes, own: Collection[str]) -> str | None:
     """Return the first third-party module that ``source`` imports, if only standard library imports run before it.
 
-    Other code that runs earlier could change where modules are found. ``own`` are the names of the modules in the
-    directory of the source. Returns ``None`` if one of these modules is imported first, or if there is no such import.
+    Otherwise, returns ``None``, because other code that runs earlier could change where modules are found. ``own`` are
+    the names of the task's own modules: an import of one of them counts as other code.
     """
     try:
         tree = parse_python(source)

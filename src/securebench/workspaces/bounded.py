@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
 
 BOUNDED_SUFFIX: Final = ".bounded"
-"""Suffix of the empty mount point for a size-limited directory. It is removed with the mount."""
+"""Suffix of the empty mount point for a size-limited directory. The mount point is removed after the unmount."""
 
 _INNER: Final = "files"
 _FULL: Final = 64 * 1024

@@ -2,9 +2,9 @@
 
 The agent could write everything in that directory, including its version control data, so none of it is trusted. The
 current content is compared, name by name and byte by byte, with the same directory of the unmodified image.
-Drivers deliver one of two forms: only the changes, as an overlayfs upper directory, or the whole directory as an
-archive. Both give the same result. Two things are counted but not compared: the top-level ``.git``, and caches, which
-every test run rewrites.
+A driver delivers this content in one of two forms: only the changes, as an overlayfs upper directory, or the whole
+directory, as an archive. Both give the same result. Two things are counted but not compared: the top-level ``.git``,
+and caches, which every test run rewrites.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _read_layer(comparison: StateComparison, layer: CollectedLayer) -> None:
 def _read_layer_entry(comparison: StateComparison, entry: TreeEntry) -> None:
     is_directory = entry.kind is EntryKind.DIRECTORY
     if entry.kind is EntryKind.WHITEOUT or entry.opaque or comparison.is_directory(entry.path) is not is_directory:
-        comparison.gone(entry.path)  # the entry replaces what the image has at this path
+        comparison.gone(entry.path)  # the entry removes or replaces what the image has here
     if entry.kind is EntryKind.FILE:
         comparison.file(entry.path, entry.size, entry.chunks(), executable=entry.executable)
     elif entry.kind is EntryKind.LINK:
@@ -135,7 +135,7 @@ class _Archive:
             self._comparison.refuse(refused)
 
     def finish(self) -> None:
-        """Record the files of the image that are missing in the archive as deleted."""
+        """Record as deleted all files of the image that are not in the archive."""
         pristine = self._comparison.pristine
         for path in pristine.files():
             if path not in self._seen:
@@ -161,7 +161,7 @@ class _Archive:
         self._comparison.copy(path, source)
 
     def _require_plain(self, path: bytes, member: Member) -> None:
-        """Refuse the same entries as the walk over a layer, unless the image has them with the same mode."""
+        """Refuse devices and FIFOs. Refuse deep paths and unsafe modes unless the image has the path with that mode."""
         before = self._comparison.pristine.status(path)
         if before is not None and stat.S_IMODE(before.st_mode) == member.mode and member.kind is not MemberKind.SPECIAL:
             return

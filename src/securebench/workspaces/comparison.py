@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from securebench.workspaces.image_tree import HostTree
 
 CHANGE_LIMITS: Final = TreeLimits(total_bytes=64 * MIB, entries=10_000)
-"""Limits of the changes: ``total_bytes`` of new and changed files, ``entries`` new, changed and deleted files.
+"""Limits of the changes. ``total_bytes``: of new and changed files. ``entries``: new, changed and deleted files.
 
 Real patches are far smaller.
 """
@@ -32,7 +32,7 @@ VERSION_CONTROL: Final = b".git"
 
 @dataclass(slots=True)
 class StateComparison:
-    """The differences found so far. Methods raise :class:`TreeRefusedError` if these exceed ``limits``."""
+    """The differences found so far. If they exceed ``limits``, methods raise :class:`TreeRefusedError`."""
 
     pristine: HostTree
     limits: TreeLimits

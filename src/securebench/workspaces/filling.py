@@ -35,8 +35,8 @@ def fill(workspace: Path, tree: HostTree, owner: tuple[int, int] | None, limits:
     """Copy ``tree`` into the empty directory ``workspace``. The copies belong to ``owner`` (uid, gid).
 
     Links and modes are kept, except set-id bits; times and owners are not. Directories are made writable for their
-    owner. Raises :class:`MaterializationError`: ``target-exists`` if the image contains a path that SecureBench uses,
-    ``image-workdir-unsafe`` for entries that could not be sealed again (a device, a file that its owner may not read),
+    owner. Raises :class:`MaterializationError`: ``target-exists`` if ``tree`` contains a path that SecureBench uses,
+    ``image-workdir-unsafe`` for entries that could not be sealed later (a device, a file that its owner may not read),
     ``image-workdir-too-large``; and :class:`StorageError`.
     """
     filled = Filled()

@@ -45,9 +45,9 @@ def snapshot_tree(root: Path, output: IO[bytes], limits: TreeLimits | None = Non
 
 
 def read_file(root: Path, relative: str, limit: int) -> bytes:
-    """Return the content of the regular file ``relative`` (POSIX) below ``root``: at most ``limit`` bytes.
+    """Return the content of the regular file at the POSIX path ``relative`` below ``root``.
 
-    No link is followed. Raises :class:`TreeRefusedError` if it is missing, unsafe or too large.
+    No link is followed. Raises :class:`TreeRefusedError` if the file is missing, unsafe or larger than ``limit`` bytes.
     """
     with closing(walk_at(root, relative, TreeLimits(total_bytes=limit))) as entries:
         entry = next(entries)

@@ -248,7 +248,7 @@ def test_a_changed_header_is_caught(run: Path, path: tuple[str, ...]) -> None:
     """14: every value of run.json is covered by the root hash, also what affects nothing."""
     _edit(run, *path, to="2020")
     report = verify(run)
-    assert "run.json: 'closing.root' is not the hash of this file" in failed(report)["root"]
+    assert "run.json: 'closing.root' is not the hash of the rest of this file" in failed(report)["root"]
     assert report.exit_code in {11, 12}
 
 

@@ -82,7 +82,7 @@ def read_catalogue(path: Path = CATALOGUE) -> tuple[CatalogueSection, ...]:
 
 
 def _id_faults(model: _CatalogueFile) -> Iterator[Fault]:
-    """Yield ids that occur twice, are out of order, or do not begin with the letter of their section."""
+    """Yield a fault for each id that occurs twice, is out of order, or does not begin with its section's letter."""
     last = ""
     for number, section in enumerate(model.sections):
         for index, entry in enumerate(section.entries):

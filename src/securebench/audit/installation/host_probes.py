@@ -64,7 +64,7 @@ def seal_trees(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeF
         make_fresh_directory(root)
         try:
             trap.build(root)
-            os.chdir(root.parent if trap.entry.startswith("H") else root)  # the working directory of a tool
+            os.chdir(root.parent if trap.entry.startswith("H") else root)  # git and other tools run inside the tree
             problem, how = _sealed(context.scratch / f"store-{name}", root, trap.outcome)
             ran = [path for path in ("ran", "canary") if os.path.lexists(root / path)]
             return ProbeFinding.of(name, "a program in the tree was executed" if ran else problem, how)
@@ -93,7 +93,7 @@ def unpack_archives(context: ProbeContext, names: Collection[str]) -> Iterator[P
 
     def attempt(name: str, attack: archives.ArchiveAttack) -> ProbeFinding:
         root = _directory(context, "archive")
-        inside = root / "middle" / "inside"  # deep enough for a link two levels up to stay below the root
+        inside = root / "middle" / "inside"  # two levels deep, so that a link to ../.. leads no further than root
         inside.mkdir(parents=True)
         try:
             replace_content(inside, [attack.data(str(root))])

@@ -36,8 +36,8 @@ class AuditOutcome(StrEnum):
 class ProbeResult:
     """The result of one probe, such as ``code/abort``, in one place: a driver, or :data:`HOST`.
 
-    ``entry`` is the id of the entry that the probe itself names, or empty. ``how`` says what stopped the attack, or
-    what happened instead.
+    ``entry`` is the id of the entry that the probe itself names, or empty. ``how`` says what stopped the attack,
+    what happened instead, or why the probe does not apply.
     """
 
     kind: str
@@ -80,7 +80,7 @@ class EntryResult:
 class AuditedDriver:
     """A driver that the audit tried. ``weaker`` has the names of the restrictions that it does not enforce.
 
-    ``missing`` is the reason why the driver is not available; empty if it is.
+    ``missing`` is the reason why the driver is not available, or empty if the driver is available.
     """
 
     name: str
@@ -176,7 +176,7 @@ def judge_entry(entry: CatalogueEntry, results: Sequence[ProbeResult]) -> EntryR
 
 
 def _reason(outcome: AuditOutcome, results: Sequence[ProbeResult]) -> str:
-    """Return the reason for ``outcome``: the first attacks that worked, the number contained, or why none applies."""
+    """Return the reason for ``outcome``: the first failed probes, how many were contained, or why none applies."""
     applied = [result for result in results if result.outcome is not AuditOutcome.NOT_APPLICABLE]
     if outcome is AuditOutcome.NOT_APPLICABLE:
         return "; ".join(dict.fromkeys(result.how for result in results))

@@ -47,7 +47,10 @@ class ProbeContext:
 
 @dataclass(frozen=True, slots=True)
 class ProbeFinding:
-    """The outcome of the probe ``item``. ``how`` says what contained the attack, or what the problem is."""
+    """The outcome of the probe ``item``.
+
+    ``how`` says what contained the attack, what the problem is, or why the probe does not apply.
+    """
 
     item: str
     outcome: AuditOutcome

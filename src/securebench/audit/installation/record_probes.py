@@ -88,7 +88,7 @@ def _problem(run: Path) -> str:
 
 
 def show_hostile_texts(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeFinding]:
-    """Write a run with hostile texts in each output format that is available, and check that they stay text."""
+    """Check that hostile texts in the records of a run stay text in each available output format."""
     run = finished_run(context.scratch / "hostile", (TEXT,), (f"=1+{MARK}",))
 
     def attempt(name: str, check: Callable[[Path, Path], str]) -> ProbeFinding:

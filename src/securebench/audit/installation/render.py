@@ -77,7 +77,7 @@ def _outcome(result: EntryResult) -> str:
 
 
 def _checked_by(result: EntryResult) -> str:
-    """Return the number of attempts of each kind on one driver, and the tests; or why there is nothing to check."""
+    """Return the number of probes of each kind (in the place with the most) and the tests, or why there are none."""
     if result.entry.not_applicable:
         return result.entry.not_applicable
     counts: dict[str, dict[str, int]] = {}
@@ -130,13 +130,13 @@ def _row(*cells: str) -> str:
 def replaced(page: str, tables: Mapping[str, str], name: str) -> str:
     """Return ``page``, the content of the file ``name``, with each table between its markers.
 
-    Raises :class:`ConfigError` (``audit-page-unmarked``).
+    Raises :class:`ConfigError` (``audit-page-unmarked``) if a marker is missing.
     """
     for mark, table in tables.items():
         begin, end = (form.format(mark) for form in _MARKS)
         if begin not in page or end not in page.partition(begin)[2]:
             message = f"the page has no line {begin} with a line {end} after it"
-            hint = "name a file that does not exist, or add the two lines where the table should be"
+            hint = "pass the path of a file that does not exist, or add the two lines where the table should be"
             raise ConfigError(message, code="audit-page-unmarked", hint=hint, location=SourceLocation(name))
         before, _, rest = page.partition(begin)
         page = f"{before}{begin}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
@@ -144,7 +144,7 @@ def replaced(page: str, tables: Mapping[str, str], name: str) -> str:
 
 
 def new_page(tables: Mapping[str, str]) -> str:
-    """Return a Markdown page with only the tables and their markers."""
+    """Return a new Markdown page with headings, the markers, and the tables between them."""
     parts = ["# Audit of a SecureBench installation", "## Attacks"]
     marks = {mark: tuple(form.format(mark) for form in _MARKS) for mark in tables}
     parts += ["\n".join(marks[CATALOGUE_MARK]), "## Escape attempts", "\n".join(marks[BREAKOUT_MARK])]

@@ -64,7 +64,7 @@ class AuditRequest:
 
 
 def audit_installation(request: AuditRequest) -> AuditReport:
-    """Run the probes of the requested entries and judge them. Nothing is left behind.
+    """Run the probes of the requested entries, and judge the entries. Only a pulled image is left behind.
 
     If a driver that the request names is not available, its error is raised. Raises :class:`ImageError` if a
     named driver lacks the image of the request. An error in a probe is not raised: the probe then counts as not

@@ -73,10 +73,10 @@ def _breakout_finding(name: str, by_user: Mapping[str, AttemptResult], info: Dri
 
 
 def conform(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
-    """Run the conformance checks. A restriction that the driver does not enforce counts as "not contained".
+    """Run the conformance checks. A failed check is "not contained", even if the driver declares the weakness.
 
-    A check that cannot be made counts as "not applicable". With gVisor, so does an expected failure that has nothing to
-    do with such a restriction.
+    A check that cannot be made is "not applicable". With gVisor, an expected failure is "not applicable", too, unless
+    the check needs a restriction that the driver does not enforce.
     """
     driver, image = context.sandboxes
     info = driver.info()
@@ -96,7 +96,7 @@ def _is_weaker(needs: Iterable[str], info: DriverInfo) -> bool:
 
 
 def attack_egress(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeFinding]:
-    """Make each kind of attack on the gateway in a sandbox with a proxy and a relay."""
+    """Attack the gateway from a sandbox that may use the gateway's proxy and relay, once for each kind of attack."""
     driver, _ = context.sandboxes
     if DriverFeature.FORWARDED_PORTS in driver.info().lacks:
         why = "sandboxes of this driver have no forwarded ports, so no task with egress can run"
@@ -145,7 +145,7 @@ def _attacked(context: ProbeContext, kind: str) -> ProbeFinding:
         problems.append(f"{len(received)} requests reached the provider, but the budget allows {_REQUESTS}")
     if not lines:
         problems.append("no result: no attempt was made")
-    return ProbeFinding.of(kind, "; ".join(problems), f"{counted(len(lines), 'attempt')} denied")
+    return ProbeFinding.of(kind, "; ".join(problems), f"{counted(len(lines), 'attempt')} with the expected outcome")
 
 
 def _is_expected(line: Mapping[str, str]) -> bool:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _LIMITS: Final = ArchiveLimits()
 _PART: Final = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,255}")
-"""A component of a path in a bundle. A path of such components stays inside its directory."""
+"""A component of a path in a bundle. It cannot be ``..``, so no path leads out of the unpacked directory."""
 _MAX_PARTS: Final = 8
 
 

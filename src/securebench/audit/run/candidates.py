@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from securebench.results.run_directory.sealed import SealedCandidate
 
 _MAX_LISTED: Final = 1000
-"""After this many unknown files, the rest of ``candidates/`` is not listed."""
+"""After this many files that no record names, the rest of ``candidates/`` is not listed."""
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _MAX_TRAJECTORY: Final = 5 * 1024 * 1024
@@ -90,7 +90,10 @@ class CandidateChecks:
                 self._records.add(f"'candidate_patch' is not a patch: {error.message}", line.name, line.number)
 
     def finish(self, directory: Path, *, is_closed: bool) -> None:
-        """Compare the files in ``directory`` with the records. If a run is not closed, files may lack a record."""
+        """Compare the files in ``directory`` with the records.
+
+        If the run is not closed, a sealed candidate without a record is allowed.
+        """
         size = sum(self._check_file(directory, digest, candidate) for digest, candidate in self._candidates.items())
         self._check_unknown(directory, is_closed=is_closed)
         candidates = counted(len(self._candidates), "sealed candidate")

@@ -31,7 +31,7 @@ _SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The sections of :attr:`RunHeader.decisive` that each record repeats in its provenance.
 
-The values are the keys of a section that are not compared.
+Each value lists the keys of its section that are not compared.
 """
 
 
@@ -55,7 +55,7 @@ class ContentChecks:
         row = record.provenance.get("row")
         common = (record.family, record.tags, repr(row) if isinstance(row, dict) else None)
         if self._tasks.setdefault(record.task_id, common) != common:
-            message = f"family, tags or row differ from those of another trial of {shown(record.task_id)}"
+            message = f"family, tags or row differ from those of another record of {shown(record.task_id)}"
             self._check.add(message, line.name, line.number)
 
     def finish(self) -> None:

@@ -76,7 +76,10 @@ class PackChecks:
             self._check.add(message, "run.json")
 
     def _planned_tasks(self) -> tuple[SecureBenchTask, ...]:
-        """Return the pack's tasks that the run selected. If the selection is invalid, return all tasks."""
+        """Return the pack's tasks that the run selected.
+
+        If the selection cannot be applied to the pack, add a problem and return all tasks.
+        """
         tasks = tuple(self._tasks.values())
         try:
             return select_tasks(tasks, _selection(self._header.selection))

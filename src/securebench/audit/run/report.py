@@ -71,7 +71,7 @@ class CheckProblem(NamedTuple):
 
 @dataclass(slots=True)
 class RunCheck:
-    """One check. It passes unless a problem is added or it is skipped."""
+    """One check. It passes unless it is skipped or has a problem."""
 
     name: str
     kind: CheckKind

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SuiteReport:
-    """The reports of the runs of a suite, by their paths in it, and the checks of the suite itself."""
+    """The reports of a suite's runs, by the path of the run in the suite, and the checks of the suite itself."""
 
     runs: Mapping[str, RunReport]
     checks: Sequence[RunCheck]
@@ -48,7 +48,10 @@ class SuiteReport:
 
 
 def verify_suite(directory: Path, suite: RecordedSuite, evidence: Evidence) -> SuiteReport:
-    """Check the suite in ``directory``. Raises :class:`ConfigError` as :func:`verify_run` does."""
+    """Check the suite in ``directory``.
+
+    Raises the errors of :func:`verify_run`, and ``suite-damaged`` if the path of a run is or contains a link.
+    """
     directory = directory.resolve()
     of_run, started = replace(evidence, other_packs=True), started_runs(directory, suite)
     runs = {path: verify_run(started[path], of_run) if path in started else missing_run() for path in suite.runs}

@@ -44,7 +44,7 @@ _MAX_DAMAGED: Final = 1000
 """After this many problems, the remaining records are not read."""
 
 _EGRESS_ROOM: Final = 16 * 1024 * 1024
-"""How far an egress log may exceed its limit, in bytes."""
+"""An egress log that exceeds ``MAX_BYTES`` by more than this many bytes is not read."""
 
 _EGRESS_TOTAL: Final = 4 * GIB
 """Maximum size of all egress logs together, in bytes. A run may have one log for each of its worker processes."""
@@ -52,7 +52,7 @@ _EGRESS_TOTAL: Final = 4 * GIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a run is compared with. ``commitment`` has the run's key, which is needed to compare hidden content.
+    """What a run is compared with. ``commitment`` has the run's commitment key, needed to compare hidden content.
 
     If ``commitment`` is ``None``, the key in the run directory is used, if there is one.
     """
@@ -60,7 +60,7 @@ class Evidence:
     pack: BenchmarkPack | None = None
     commitment: Commitment | None = None
     other_packs: bool = False
-    """If true, the check of ``pack`` is skipped for a run of another benchmark, as in a suite. If false, it fails."""
+    """For a run of another benchmark, the check of ``pack`` is skipped if true, as in a suite, and fails if false."""
     public_key: PublicKey | None = None
     """The key that must have signed the run."""
     identity: SigstoreIdentity | None = None
@@ -127,7 +127,7 @@ class _Verification:
         self._evidence = evidence
         self.checks = _new_checks()
         self._sizes = Counter[str]()
-        """The total size of the valid lines in each file of records, in bytes."""
+        """For each file of records, the total size of the lines that could be parsed, in bytes."""
         self._kinds = {
             "chain-broken": self.checks.chain,
             "closing-mismatch": self.checks.counts,
@@ -197,8 +197,10 @@ class _Verification:
                 check.skipped = "the run is not closed"
             return
         closed.text = f"the run ended ({closing.ending}), and was closed at {closing.closed_at}"
-        self.checks.root.require(header.root == closing.root, "'closing.root' is not the hash of this file", HEADER)
-        self.checks.root.text = f"{HEADER} hashes to {closing.root}"
+        self.checks.root.require(
+            header.root == closing.root, "'closing.root' is not the hash of the rest of this file", HEADER
+        )
+        self.checks.root.text = f"{HEADER} without 'closing.root' hashes to {closing.root}"
         count = closing.counts
         parts = ", ".join(f"{count[name]} {name.replace('_', ' ')}" for name in count if count[name])
         self.checks.counts.text = f"{counted(closing.records, 'record')}, as when the run was closed: {parts or 'none'}"
@@ -221,7 +223,7 @@ class _Verification:
                 for observe in observers:
                     observe(line)
         except _TooManyProblemsError:
-            checks.records.add(f"there are more problems than {_MAX_DAMAGED}: the rest of the records was not read")
+            checks.records.add(f"there are more than {_MAX_DAMAGED} problems: the rest of the records was not read")
         records = counted(number, "record")
         form = " and written as SecureBench writes them" if header.version >= HEADER_VERSION else ""
         checks.records.text = f"{records}, valid{form}"
@@ -281,7 +283,8 @@ class _Verification:
                 continue
             try:
                 with open_regular(self._directory / name, "log of the run") as file:
-                    # A larger file was changed. Do not hash it: it may be sparse, and hashing it could take hours.
+                    # A file that is larger than the records read from it, or than its limit, was changed. Do not hash
+                    # it: it may be sparse, and hashing it could take hours.
                     size = os.fstat(file.fileno()).st_size
                     if name in (JOURNAL, SUPERSEDED):
                         is_large = size > self._sizes[name]

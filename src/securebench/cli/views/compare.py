@@ -1,4 +1,4 @@
-"""Show comparisons: tables on a terminal, plain lines, Markdown or CSV elsewhere."""
+"""Show comparisons: tables on a terminal, plain lines elsewhere, or Markdown or CSV on request."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def tables(console: Console, groups: Mapping[str, Sequence[Comparison]]) -> Rend
 
 
 def plain(groups: Mapping[str, Sequence[Comparison]]) -> str:
-    """Return the comparisons as plain text for a file or a pipe: one line for each run and note."""
+    """Return the comparisons as plain text for a file or a pipe: a line for each run, and the details below."""
     lines: list[str] = []
     for name, pairs in groups.items():
         lines += [_title(name, pairs), *(f"  {line}" for line in _row_lines(pairs))]
@@ -54,7 +54,7 @@ def plain(groups: Mapping[str, Sequence[Comparison]]) -> str:
 
 
 def markdown(groups: Mapping[str, Sequence[Comparison]]) -> str:
-    """Return a Markdown table for each benchmark."""
+    """Return a Markdown table for each benchmark, and below it the details of each comparison as a list."""
     lines: list[str] = []
     for name, pairs in groups.items():
         lines += [f"### {markdown_text(_title(name, pairs))}", ""]
@@ -133,7 +133,7 @@ def _row_lines(pairs: Sequence[Comparison]) -> Iterator[str]:
 def _details(pairs: Sequence[Comparison]) -> Iterator[str]:
     """Yield the tasks that only one of two agents passed, how often the agents agree, and notes about the runs.
 
-    With several trials, yield the tasks that one of the agents passed more often.
+    With several trials, yield the tasks that one agent passed more often, not those that only one agent passed.
     """
     names = names_of(pairs)
     for pair in pairs:

@@ -65,7 +65,7 @@ def highlighted(lines: Iterable[str], lexer: str = "") -> Iterator[Text]:
 def print_lines(console: Console, lines: Iterable[Text]) -> None:
     """Print lines. If the terminal is too narrow for an indented line, indent all rows into which it is wrapped.
 
-    Otherwise a part of an agent's text could be at the margin, where it could be mistaken for a heading.
+    Without the indent, a part of an agent's text would start at the margin and could be mistaken for a heading.
     """
     for line in lines:
         if not console.is_terminal:

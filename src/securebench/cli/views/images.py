@@ -141,7 +141,7 @@ def parse_size(text: str) -> int:
     """Return the number of bytes of a size such as ``20G``, ``500 MB`` or ``1.5GiB``. Raises ``click.BadParameter``."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise click.BadParameter(f"{text!r} is not a size: write it as 20G or 500M", param_hint="--budget")
+        raise click.BadParameter(f"{text!r} is not a size such as 20G or 500M", param_hint="--budget")
     number, unit, binary = found.groups()
     power = _UNITS.lower().find(unit.lower()) + 1 if unit else 0
     return int(float(number) * (1024 if binary else _KILO) ** power)

@@ -33,7 +33,7 @@ _NAME_WIDTH: Final = 48
 class LiveSink:
     """A display that stays at the bottom of a terminal while finished tasks scroll by above it.
 
-    The first event of a run starts it. The last event, or :meth:`close`, ends it.
+    The first event of a run starts the display. The last event, or :meth:`close`, removes it.
     """
 
     def __init__(self, console: Console) -> None:

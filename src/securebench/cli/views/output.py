@@ -17,14 +17,14 @@ _CLIP: Final = 400
 """How many characters of a command, and of its output, are shown."""
 
 _LINE: Final = 2000
-"""How many characters of a line of an agent's output are shown."""
+"""How many characters of a line are shown, in the output of an agent or of a verifier's command."""
 
 
 class CommandOutputSink:
-    """Shows each sandbox command, for ``--show-command-output``.
+    """Shows each sandbox command and how it ended, for ``--show-command-output``.
 
-    How it ended follows, and for an agent's command the beginning of its output. Of a verifier's command, only the
-    program's name is shown.
+    Of an agent's command, the arguments and the beginning of the output are shown, too. Of a verifier's command, only
+    the program's name and how it ended are shown.
     """
 
     def __init__(self, echo: Callable[[str], None]) -> None:

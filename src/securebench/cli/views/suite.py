@@ -30,7 +30,7 @@ _TOTALS: Final = ("mean", "errors", "time", "cost")
 
 @dataclass(slots=True)
 class Standing:
-    """The results of one agent: the pass rate on each pack, and what its runs spent."""
+    """The results of one agent: its pass rate on each pack, and the errors, time and usage of all runs of the agent."""
 
     agent: str
     rates: dict[str, Estimate] = field(default_factory=dict)
@@ -47,7 +47,9 @@ class Standing:
 
 
 def standings(runs: Iterable[RecordedRun]) -> list[Standing]:
-    """Return the results of all agents from the records on disk, sorted by number of packs and then by mean pass rate.
+    """Return the results of all agents from the records on disk, the best agent first.
+
+    Agents with pass rates on more packs come first. If these numbers are equal, the higher mean pass rate comes first.
 
     Agents and packs have the names that are in the headers of their runs. If an agent has a second run on a pack, both
     runs are kept: the pack's name for the second run includes the run's directory.

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
-# Listed here because ``ipaddress.is_global`` differs between Python versions, and because it accepts addresses that
-# lead back into this network (6to4 relays, Azure's metadata address).
+# The refused ranges are listed here because ``ipaddress.is_global`` differs between Python versions, and because it
+# accepts addresses that may lead back into the local network or cloud (6to4 relays, Azure's own services).
 _REFUSED_4: Final = tuple(
     map(
         IPv4Network,
@@ -41,7 +41,7 @@ _REFUSED_4: Final = tuple(
     )
 )
 _PUBLIC_6: Final = IPv6Network("2000::/3")
-"""All global unicast IPv6 addresses. It excludes loopback, private, link-local, multicast and IPv4-mapped ones."""
+"""The range of global unicast IPv6 addresses: no loopback, private, link-local, multicast or IPv4-mapped ones."""
 _REFUSED_6: Final = tuple(
     map(
         IPv6Network,

@@ -1,7 +1,7 @@
 """Read the server name (SNI) of a TLS ClientHello, in linear time. Anything ambiguous is refused.
 
-The layout is that of RFC 8446, sections 4.1.2 and 5.1, which TLS 1.2 shares. The server name is defined in RFC 6066,
-section 3, and its encrypted form (ECH) in RFC 9849.
+The layout is that of RFC 8446, sections 4.1.2 and 5.1; TLS 1.2 has the same one. The server name is defined in
+RFC 6066, section 3, and its encrypted form (ECH) in RFC 9849.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from securebench.egress.proxy.decisions import Reason
 
 MAX_HELLO: Final = 32 * 1024
-"""Maximum bytes of the message without its record headers. The largest in use, with post-quantum keys, have 2 KiB."""
+"""Maximum bytes of a ClientHello without record headers. The largest in use (with post-quantum keys) have 2 KiB."""
 
 _CHANGE_CIPHER_SPEC: Final = 20
 _HANDSHAKE: Final = 22
@@ -99,7 +99,7 @@ class HelloChecker:
 
 
 def read_hello(data: bytes) -> tuple[str, int] | None:
-    """Return the server name in lower case and where the message ends in ``data``; ``None`` if it is incomplete.
+    """Return the server name, in lower case, and the end of the message in ``data``; ``None`` if it is incomplete.
 
     ``data`` starts with the message, in records of any size. Raises :class:`HelloError`.
     """

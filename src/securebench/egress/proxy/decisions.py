@@ -68,7 +68,7 @@ class Reason(StrEnum):
 
 
 _PLAIN_ENDS: Final = frozenset({Reason.DONE, Reason.BROKEN, Reason.SESSION_CLOSED})
-"""Normal ends of an allowed connection, which a report does not count. All others mean that the proxy cut it."""
+"""Ends of an allowed connection that a report does not count. With any other reason, the proxy cut the connection."""
 
 _SHOWN: Final = 253
 

@@ -71,7 +71,7 @@ class Dialer:
         loop = asyncio.get_running_loop()
         lookup = asyncio.ensure_future(loop.getaddrinfo(name, None, type=socket.SOCK_STREAM))
         lookup.add_done_callback(self._looked_up)
-        # A running lookup cannot be cancelled: it keeps its slot even if its caller has given up.
+        # A running lookup cannot be cancelled: it counts as a lookup until it ends, even if its caller has given up.
         return [str(place[0]) for *_, place in await asyncio.shield(lookup)]
 
     def _looked_up(self, lookup: asyncio.Future[Any]) -> None:

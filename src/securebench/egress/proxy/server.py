@@ -1,8 +1,8 @@
-"""The HTTP/1.1 proxy of a sandbox: it reaches only the domains that the task allows.
+"""The HTTP/1.1 proxy of a sandbox: it connects only to the allowed domains.
 
 Each request is checked on its own, by host name. The proxy resolves the name, checks every address, and connects only
-to a checked address. A tunnel must start with a TLS ClientHello for the same name. A plain HTTP request and its
-response are framed again by h11.
+to a checked address. A tunnel must start with a TLS ClientHello for the same name. Plain HTTP requests and responses
+are parsed and written again with h11.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Proxy:
     async def _metered(
         self, attempt: ProxyAttempt, address: str, work: Callable[[TunnelMeter], Coroutine[None, None, None]]
     ) -> None:
-        """Run ``work`` for an allowed request, and log its end."""
+        """Log that a request is allowed, run ``work`` for it, and log how the connection ended."""
         self._ledger.decide(attempt, Decision.ALLOWED, Reason.ALLOWED, address)
         meter = TunnelMeter(self._ledger)
         reason = Reason.SESSION_CLOSED  # the reason if ``work`` is cancelled

@@ -39,15 +39,16 @@ HANGING_SECONDS: Final = 60.0
 An answer that is not streamed begins only when it is complete, so a long wait for it proves nothing."""
 
 AGENT_SECONDS: Final = 60.0
-"""Timeout for the agent to send the announced body, and to read what is sent to it. The connection is local."""
+"""Timeout for the agent to send the body of a request, and to read each piece of an answer. Its connection is local."""
 
 _SHOULD_RETRY: Final = b"x-should-retry"
 
 
 class Eraser:
-    """Replaces a key in a stream with the redaction mark, even if it is split between pieces. The key may be ``None``.
+    """Replaces a key in a stream with the redaction mark, even if the key is split between pieces.
 
-    Data is returned at once, except for a suffix that may be the beginning of the key.
+    If the key is ``None``, nothing is replaced. Data is returned at once, except for a suffix that may be the beginning
+    of the key.
     """
 
     def __init__(self, key: str | None) -> None:
@@ -259,9 +260,10 @@ class RequestForwarder:
             self._judge(meter)
 
     def _still_chargeable(self, meter: AnswerMeter) -> Reservation | None:
-        """Return the most that the provider may charge for an incomplete answer; ``None`` if its tokens are known.
+        """Return the most that the provider may charge for an incomplete answer, or ``None``.
 
-        If the beginning of the answer reported the input tokens, that number replaces the reserved one.
+        It is ``None`` if the answer has ended, even with an error: only the counted tokens are then charged. If the
+        beginning of the answer reported the input tokens, that number replaces the reserved one.
         """
         if self._entry.chargeable is None or meter.is_reported:
             return None
@@ -302,7 +304,7 @@ class RequestForwarder:
     def _judge(self, meter: AnswerMeter) -> None:
         """Record the outcome of a completely forwarded answer."""
         if meter.trouble is Trouble.DECLINED:
-            self._entry.trouble, self._entry.message = meter.trouble, "the provider's policy stopped the answer"
+            self._entry.trouble, self._entry.message = meter.trouble, "the model or the provider's policy refused"
         elif meter.trouble is not None:
             self._entry.trouble, self._entry.message = meter.trouble, "the provider's stream ended in an error"
         elif not meter.ended:
@@ -311,7 +313,7 @@ class RequestForwarder:
             self._entry.is_answered = True
 
     def _shown_headers(self, response: h11.Response) -> list[Header]:
-        """Return the headers of an answer that the agent may see, with the key removed."""
+        """Return only the response headers that the agent may see, with the key removed."""
         given = self._context.dialect.answered_headers(
             [(bytes(name), bytes(value)) for name, value in response.headers]
         )
@@ -327,7 +329,7 @@ class RequestForwarder:
 
 
 def check_final(response: h11.Response) -> None:
-    """Raise :class:`NoAnswerError` for a redirect: any status except 2xx, because callers handle errors first."""
+    """Raise :class:`NoAnswerError` for a status other than 2xx: a redirect, since callers handle 4xx and 5xx first."""
     if not 200 <= response.status_code < 300:  # noqa: PLR2004 - a status is its own name
         message = f"the provider answered {response.status_code}, but the relay does not follow redirects"
         raise NoAnswerError(Trouble.FAILED, message)

@@ -18,7 +18,7 @@ _UNLIMITED_OUTPUT: Final = 131_072
 _IMAGE: Final = 16_384
 """Tokens that are reserved for an image, however small its file is."""
 _CONTEXT: Final = 1_000_000
-"""Maximum tokens that are reserved for the media of a request. One PDF or sound reserves all of them."""
+"""Maximum tokens that are reserved for the media of a request. Any PDF or sound in it reserves the maximum."""
 _IMAGES: Final = frozenset({"image", "image_url", "input_image"})
 _OTHER_MEDIA: Final = frozenset({"document", "file", "input_audio", "input_file"})
 _MIME: Final = ("mimeType", "mime_type")
@@ -55,8 +55,8 @@ class Reservation:
         """Return the reservation for at most these input and output tokens.
 
         A ``max_output_tokens`` of ``None`` stands for 131,072 tokens. Before the provider has counted the tokens of a
-        request, ``input_tokens`` is the number of its bytes, because a text has at most one token for each byte, plus
-        the :func:`media_tokens` of its images and other media.
+        request, ``input_tokens`` is the size of its body in bytes plus its :func:`media_tokens`: text has at most one
+        token for each byte, but images and other media may have more.
         """
         output_tokens = _UNLIMITED_OUTPUT if max_output_tokens is None else max_output_tokens
         micro_usd = 0 if plan.prices is None else plan.prices.max_cost(input_tokens, output_tokens)
@@ -68,7 +68,8 @@ class Spending:
     """What one try has used. The plan has what earlier tries used. ``bytes`` counts bodies in both directions.
 
     ``failed`` counts the requests that failed because of the provider. Agents retry them, and an outage must not use up
-    the budget. At most ``plan.requests`` of them are forgiven, so that retries end.
+    the budget. So up to ``plan.requests`` of them are forgiven: they do not count as requests. Further ones do, so that
+    retries end.
 
     An agent could exceed the budget with many requests at once, so tokens and money are reserved before a request is
     sent. Only the end of an answer says what the request used. If the end is missing, the budget is charged the most

@@ -32,7 +32,8 @@ MAX_VALUES: Final = 200_000
 """Maximum JSON values in one body. A session that fills a context of a million tokens has tens of thousands."""
 
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-"""A JSON string, possibly unterminated at the end of the data. Each quotation mark matches, so the scan is linear."""
+"""A JSON string, possibly unterminated at the end of the data. A match starts at every opening quotation
+mark, so that a scan takes linear time."""
 
 _MARKS: Final = (b",", b"[", b"{")
 _PLAIN_JSON: Final = re.compile(rb"application/json(?: *; *charset=utf-8)?", re.IGNORECASE)
@@ -131,7 +132,7 @@ def _is_sending(agent: HttpPeer) -> bool:
 
 
 def _too_many(data: bytes) -> bool:
-    """Return whether ``data`` contains too many values. Does not parse it, because that could exhaust the memory."""
+    """Estimate from strings and separators whether ``data`` has too many values. Parsing could exhaust the memory."""
     if sum(data.count(mark) for mark in _MARKS) <= MAX_VALUES:
         return False
     found = end = 0

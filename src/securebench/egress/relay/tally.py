@@ -45,7 +45,7 @@ class RequestEntry:
     input_tokens: int = 0
     output_tokens: int = 0
     micro_usd: int | None = None
-    """The price of the answer in millionths of a US dollar; ``None`` if the prices are not known."""
+    """The price of the answer in millionths of a US dollar; ``None`` without an answer or without known prices."""
     reserved: Reservation | None = None
     """What is reserved for the request; ``None`` until there is room for it in the budget."""
     chargeable: Reservation | None = None
@@ -58,7 +58,7 @@ class RequestEntry:
     trouble: Trouble | None = None
     message: str = ""
     retry_at: float | None = None
-    """The monotonic time at which the provider may be asked again, according to its ``Retry-After``."""
+    """The monotonic time at which the provider may be asked again, if its error response says when."""
 
     def note_retry_after(self, seconds: float | None) -> None:
         """Record that the provider may be asked again in ``seconds``; ``None`` if the provider sent no such time."""

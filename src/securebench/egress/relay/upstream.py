@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import encodings.idna  # noqa: F401 - DNS lookups import it, when the hardened process may be unable to read it
+import encodings.idna  # noqa: F401 - a DNS lookup imports it later, but a hardened process may be unable to read it
 import re
 import ssl
 from base64 import b64encode
@@ -82,7 +82,7 @@ class Upstream:
             return await self._connect()
 
     def give_back(self, peer: HttpPeer) -> None:
-        """Keep a connection if its answer was read completely; otherwise close it."""
+        """Keep a connection if its answer was read completely and :data:`MAX_IDLE` is not reached, else close it."""
         connection = peer.connection
         if connection.our_state is connection.their_state is h11.DONE and len(self._idle) < MAX_IDLE:
             connection.start_next_cycle()

@@ -26,7 +26,8 @@ _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,119}")
 class AddedEvents:
     """Removes from a stream the events that the agent did not ask for: see :meth:`Dialect.is_added`.
 
-    Data is forwarded in whole lines, and the rest at the end. A line that is too long to be parsed is never removed.
+    Data is forwarded line by line, and an incomplete last line at the end of the stream. A line that is too long to be
+    parsed is never removed.
     """
 
     def __init__(self, dialect: Dialect) -> None:
@@ -104,7 +105,7 @@ class AnswerMeter:
             self._take(self._dialect.read_whole(answer))
 
     def tokens(self) -> tuple[int, int]:
-        """Return the input and output tokens as reported by the provider, estimated where it did not report them."""
+        """Return the input and output tokens that the provider reported, or estimates if the report is incomplete."""
         output = self._output or 0
         if not (self.ended and self._output is not None):
             output = max(output, self._length // BYTES_A_TOKEN)

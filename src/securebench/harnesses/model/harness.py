@@ -46,7 +46,10 @@ module.main()
 """Runs the program from a variable, so that it needs no file in the sandbox and does not fill the process list."""
 
 _CHUNK: Final = 30_000
-"""Maximum characters of one variable. Linux limits a variable to 128 KiB, and a character has up to four bytes."""
+"""Maximum characters of the setup in one variable.
+
+Linux limits a variable to 128 KiB, and a character has up to four bytes.
+"""
 
 _SENT: Final = ("model", "dialect", "temperature", "max_tokens", "seed", "effort")
 _LOOP: Final = ("retries", "max_turns", "command_timeout_seconds")

@@ -1,4 +1,4 @@
-"""The connection of a run's agents to their model provider: the key, the first check, and a session for each task.
+"""The connection of a run's agents to their model provider: the key, the check before the run, and the sessions.
 
 Declared agents, commands with a provider, plain models and the judge model use it.
 """
@@ -149,7 +149,7 @@ class ProviderConnection:
         return ProviderSession(session, setup)
 
     def open_relay(self, gateway: Gateway, trial: TrialId) -> EgressSession:
-        """Open a relay to the provider for requests of the run itself. Raises :class:`EgressError`."""
+        """Open a relay to the provider for requests that SecureBench itself sends. Raises :class:`EgressError`."""
         return gateway.open(trial, self.endpoint.plan(self._prepared.key, self._prepared.network))
 
     @property

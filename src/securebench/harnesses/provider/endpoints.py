@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from securebench.tester_config import Budget, Prices, PriceTable, ProviderSettings
 
 PLACEHOLDER: Final = "held-outside-the-sandbox"
-"""The value of the key variables in a sandbox if a relay holds the real key."""
+"""The value of the key variables in a sandbox if a relay holds the real key, or if there is no key."""
 
 NO_PROXY: Final = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
 """Variables that make programs connect to the relay directly, even if the image configures a proxy."""
@@ -54,7 +54,7 @@ class ProviderFacts:
     key_names: tuple[str, ...]
 
     def with_auth(self, auth: str | None) -> ProviderFacts:
-        """Return the facts for the form of the key that ``auth`` names. The variables of that form are read first.
+        """Return the facts for a key of the form ``auth``. The variables for keys of that form are read first.
 
         Raises :class:`ConfigError` (``auth-unfit``) if ``auth`` is ``azure`` and Azure does not have the API.
         """
@@ -100,7 +100,7 @@ class ProviderEndpoint:
     auth: str | None = None
     api_version: str | None = None
     cloud: str = ""
-    """The variable that makes the agent use a cloud; empty with a relay or a key."""
+    """The variable that makes the agent use a cloud; empty if no such variable is set, or with a relay or a key."""
     place: str
     model: str
     provider_tools: bool
@@ -109,7 +109,7 @@ class ProviderEndpoint:
     model_prices: Mapping[str, Prices] = field(default_factory=dict)
     """The prices of the models that the alias ``model`` may stand for, by their names."""
     price_date: str = ""
-    """The date of the price table that was used; empty if the tester YAML has the prices, or there is no table."""
+    """The date of the price table that was used; empty if none was used, such as with prices in the tester YAML."""
     price_fault: str = ""
     """Why the prices are unknown. It has no meaning if they are known."""
     timeouts: ProviderTimeouts
@@ -149,9 +149,9 @@ class ProviderEndpoint:
     def key(self, variables: Mapping[str, str]) -> ProviderKey:
         """Return the key among the tester's variables.
 
-        Raises :class:`ConfigError` (``env-missing``, ``key-malformed``, ``subscription-token``).
+        The value is empty if there is no key, and the endpoint needs none or the agent uses a cloud.
 
-        An endpoint other than the provider's public one may work without a key.
+        Raises :class:`ConfigError` (``env-missing``, ``key-malformed``, ``subscription-token``).
         """
         names = self.facts.key_names
         found = next((ProviderKey(name, value) for name in names if (value := variables.get(name, "").strip())), None)

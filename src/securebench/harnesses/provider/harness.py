@@ -59,7 +59,10 @@ _EXTRA_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """The parameters of one program call. ``base_url`` is the address in the sandbox, with the API version."""
+    """The parameters of one program call.
+
+    ``base_url`` is the URL to which the program sends model requests, including the API version.
+    """
 
     executable: str
     interpreter: tuple[str, ...] = ()
@@ -196,7 +199,7 @@ class ProviderHarness(ConnectedHarness):
         }
 
     def invocation(self, view: AgentView) -> Invocation:
-        """Return the program's command line; the shorter of the tester's and the task's time limits applies."""
+        """Return how to run the program; the shorter of the tester's and the task's time limits applies."""
         config = self.config
         program, runtime, endpoint = self._program(view), self._runtime, self._connection.endpoint
         call = self._call(program.executable, prompt=prompt_for(view), family=view.family)
@@ -232,7 +235,10 @@ class ProviderHarness(ConnectedHarness):
         return self._connection.open_session(view, context, agent)
 
     def _model_warning(self, installation: Installation) -> str:
-        """Return a warning if the program does not list the model; empty if it does, or for a custom ``base_url``."""
+        """Return a warning if the program does not list the model, else an empty string.
+
+        Only the pinned version is checked, and only without a custom ``base_url``.
+        """
         if not self._connection.endpoint.is_own or self.known.knows_model(installation.version, self.config.model):
             return ""
         return (

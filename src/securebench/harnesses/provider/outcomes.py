@@ -14,12 +14,14 @@ program's own events. The first two are evidence. The third is a claim: any proc
 * A policy refusal by the model or the provider and a used-up budget are never infrastructure errors. If the agent does
   not succeed afterwards, it has failed.
 * The same applies if the provider rejects a request as invalid after the first answer.
-* Any other agent (a command, a program that the tester declared, a built-in program with one of these settings) is
-  itself under test. It acts from the start, so it is judged as if the model had already answered: trouble is an
-  infrastructure error only if the gateway also meets it. Nothing that it reports is trusted. The gateway therefore also
-  probes if the provider's last response was an error but the agent left a candidate, and if the time ran out while a
-  request had no response. If no model has answered such an agent, a rejection counts as trouble, too.
-* A plain model's answers are not streamed. If its time runs out while it waits for one, the gateway probes, too.
+* Any other agent (a command, a program that the tester declared, a built-in program with ``mcp_servers`` or
+  ``extra_arguments``) may act before the model answers, so it is judged as if the model had already answered: trouble
+  is an infrastructure error only if the gateway also meets it. Nothing that the agent reports is trusted. The gateway
+  therefore also probes if the provider's last response was an error but the agent left a candidate, and if the time ran
+  out while a request had no response. If no model has answered such an agent, a rejection is an infrastructure error,
+  too, if the gateway also meets it.
+* The ``model`` harness does not stream answers. If the time runs out while a request has no response, the gateway
+  probes, too.
 * Without a relay (``passthrough``) the program's claims replace the relay's report, and the record says so. The
   gateway still probes the provider, unless the provider is a cloud, for which the gateway has no key.
 
@@ -137,7 +139,7 @@ _OUTCOMES_BY_CODE: Final = {code: _OUTCOMES[trouble] for trouble, (code, _) in _
 
 
 def outcome_of(error: InfrastructureError) -> AgentOutcome | None:
-    """Return the outcome for ``error`` if it came from the provider or the program's start, else ``None``."""
+    """Return the outcome for ``error`` if it is a provider error or ``agent-not-started``, else ``None``."""
     return _OUTCOMES_BY_CODE.get(error.code)
 
 
@@ -171,7 +173,10 @@ def judge(evidence: OutcomeEvidence) -> JudgedOutcome:
 
 
 def _end(evidence: OutcomeEvidence) -> AgentOutcome:
-    """Return the outcome of an agent that failed or left no candidate. Its program's claims only give the reason."""
+    """Return the outcome of an agent that failed or left no candidate.
+
+    The program's claims can change this outcome, but not ``evidence.failure``.
+    """
     self_report, failure = evidence.self_report, evidence.failure
     if failure is not None and failure.reason in _ENDS:
         return _ENDS[failure.reason]

@@ -42,11 +42,11 @@ _SERVER_ERROR: Final = 500
 class SelfReport:
     """What a program has reported so far.
 
-    ``answered``: a model answered. ``finished``: the work is done. ``failed``: it failed with ``error``. ``refused``:
-    the model refused the task. ``gave_up``: the program ended without solving the task. ``stopped`` is why the program
-    ended; only the values ``truncated`` and ``out_of_turns`` matter. ``trouble`` is the last provider error, reset by
-    the next answer. ``denials`` counts denied tool calls. ``tokens`` are counts by name; ``cost_usd`` is the program's
-    own estimate. ``warnings`` are the first few, without repetition.
+    ``answered``: a model answered. ``finished``: the work is done. ``failed``: the work failed. ``refused``: the model
+    refused the task. ``gave_up``: the program reported that it gave up. ``stopped`` is why the program ended; only the
+    values ``truncated`` and ``out_of_turns`` matter. ``error`` is the message of the last error, and ``trouble`` the
+    provider error that it means; the next answer resets both. ``denials`` counts denied tool calls. ``tokens`` are
+    token counts by name; ``cost_usd`` is the program's own estimate. ``warnings`` are the first few different ones.
     """
 
     answered: bool = False
@@ -65,7 +65,7 @@ class SelfReport:
     warnings: list[str] = field(default_factory=list)
 
     def warn(self, text: str) -> None:
-        """Note a warning, clipped."""
+        """Note a warning, clipped. Repeated warnings and those after the first few are dropped."""
         clipped = text[:MAX_WARNING]
         if clipped not in self.warnings and len(self.warnings) < MAX_WARNINGS:
             self.warnings.append(clipped)

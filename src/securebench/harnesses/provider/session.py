@@ -1,4 +1,4 @@
-"""The session of an agent with a provider: parse its events, provide its egress, judge how it ended."""
+"""The session of an agent with a provider: parse the agent's events, provide its egress, judge how it ended."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAUSE_SECONDS: Final = 1.0
 """Seconds between probes that succeed. Several probes are sent because a provider may fail intermittently."""
 
 QUESTIONS: Final = 3
-"""Number of probes that must succeed before a provider counts as working. After a rate limit, one is enough."""
+"""Number of probes that must succeed before a provider counts as working: only one if the agent met a rate limit."""
 
 RATE_LIMIT_PAUSES: Final = (5.0, 20.0, 40.0)
 """Seconds before each new probe of a provider that answered with a rate limit. Limits are per minute: after a minute,
@@ -146,10 +146,11 @@ class ProviderSession(EgressAgentSession):
             self._reader.finish()
 
     def _ask_provider(self, trouble: Trouble, relay: RelayReport | None) -> ProbeReport:
-        """Probe the provider, and return the last result. The agent is dead and can no longer influence it.
+        """Probe the provider until it is clear whether it works, and return the last result.
 
-        A single failed probe is enough to blame the provider, because a provider may fail intermittently. A rate limit
-        counts only if it lasts longer than a minute, because the agent alone could have caused a shorter one.
+        The agent is dead, so it cannot influence the probes. A single failed probe is enough to blame the provider,
+        because a provider may fail intermittently. A rate limit counts only if it lasts longer than a minute, because
+        the agent alone could have caused a shorter one.
         """
         model = relay.model if relay and relay.model else self._setup.model
         pauses = iter(RATE_LIMIT_PAUSES)

@@ -25,7 +25,7 @@ _PACKAGES = (PROGRAM, "debian-archive-keyring")
 class Bootstrap:
     """How to run ``mmdebstrap``: the command prefix, the mode, and the signal that stops all of its processes.
 
-    When this process dies, they end, too: the kernel signals them or, under sudo, their output pipes close.
+    They also end when SecureBench's process dies: the kernel signals them or, under sudo, their output pipes close.
     """
 
     prefix: tuple[str, ...]

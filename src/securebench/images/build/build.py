@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from securebench.images.store.image_store import ImageStore
 
 _ROOM = 512 * 1024 * 1024
-"""Bytes that are assumed for an image of Debian's packages, whose size is unknown until it is built."""
+"""The assumed size in bytes of an image of Debian's packages, for the check of free disk space before the build."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,8 @@ def _require_no_leaks(recipe: DerivedRecipe, root: Path) -> None:
     leaks = repository_leaks(root / recipe.workdir.strip("/"))
     if leaks:
         raise ImageError(
-            f"the repository of {recipe.reference} has more than its one commit: {'; '.join(map(str, leaks))}",
+            f"the repository of {recipe.reference} must contain no history but its one commit: "
+            f"{'; '.join(map(str, leaks))}",
             code="image-check-failed",
-            hint="remove git commit, fetch and stash from the steps",
+            hint="remove 'git commit', 'git fetch' and 'git stash' from the recipe's steps",
         )

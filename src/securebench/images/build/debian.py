@@ -1,7 +1,7 @@
 """Build a root file system from Debian's packages with ``mmdebstrap``, for machines without access to a registry.
 
-It uses the mirrors, proxies and certificates of this machine's apt. If apt has no Debian mirror, ``mmdebstrap`` chooses
-the mirror.
+The build uses the mirrors, proxies and certificates of this machine's apt. If apt has no Debian mirror, ``mmdebstrap``
+chooses the mirror.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _CHUNK = 1024 * 1024
 _LAST_LINES = 5
 _POCKETS = ("", "updates", "security")
 _APT_SETTINGS = ("Acquire::http", "Acquire::https", "Acquire::Check-")
-"""Prefixes of apt's settings for reaching mirrors and checking the dates of their files. The build uses them, and the image does not keep them."""
+"""Prefixes of apt's settings for reaching mirrors and checking the dates of their files.
+
+The build uses these settings, and the image does not keep them.
+"""
 
 _DPKG_OPTIONS = (
     "force-unsafe-io",  # skips fsync, which saves a quarter of the time; a failed build is discarded
@@ -85,8 +88,8 @@ def mmdebstrap_command(recipe: SystemRecipe, mode: str) -> tuple[str, ...]:
 def machine_mirrors(suite: str) -> tuple[str, ...]:
     """Return source lines of apt for Debian's ``suite``, from the mirrors of this machine's apt.
 
-    If this machine runs another Debian release, its mirrors have ``suite``, too. If apt has no Debian mirror (as on
-    Ubuntu, or without apt), the result is empty and mmdebstrap uses its default.
+    If apt uses mirrors only for other Debian releases, these mirrors are returned: they have ``suite``, too. If apt has
+    no Debian mirror (as on Ubuntu, or without apt), the result is empty and mmdebstrap uses its default.
     """
     shape = "$(REPO_URI) $(RELEASE) $(COMPONENT) $(ORIGIN)"
     rows = [line.split(" ", 3) for line in _apt("apt-get", "indextargets", "--format", shape, "Created-By: Packages")]

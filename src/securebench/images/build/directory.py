@@ -100,6 +100,7 @@ def _sweep(base: Path, clear: Callable[[str], None]) -> None:
 def _remove(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
     if directory.exists() and shutil.which(PROGRAM):
-        # Created in a user namespace: the files have subordinate owners and can only be removed in such a namespace.
+        # The remaining files were created in a user namespace. Their owners are subordinate ids, so they can only be
+        # removed in such a namespace.
         query((PROGRAM, "--unshare-helper", "rm", "-rf", *map(str, directory.iterdir())))
         shutil.rmtree(directory, ignore_errors=True)

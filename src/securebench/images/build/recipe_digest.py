@@ -74,7 +74,7 @@ def base_references(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _files(recipe: Recipe) -> Iterable[bytes]:
-    """Yield a recipe's files as they go into the image, and the identity of its source."""
+    """Yield a recipe's files as they go into the build, and the identity of its source."""
     match recipe:
         case DerivedRecipe():
             yield _source(recipe.source)

@@ -36,7 +36,7 @@ def _checked_reference(reference: str) -> str:
 
 
 def _image_path(path: str) -> str:
-    """Return ``path`` if it is absolute and part of an image. Otherwise, raise the error for the field."""
+    """Return ``path`` if it is an absolute path that images keep. Otherwise, raise the error for the field."""
     parts = path.split("/")
     if not path.startswith("/") or {"..", "."} & set(parts) or "" in parts[1:] or "\0" in path:
         raise refusal(

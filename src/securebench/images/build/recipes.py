@@ -37,8 +37,9 @@ def all_recipes(root: Path | None = None) -> tuple[Recipe, ...]:
 
 
 def find_recipes(name: str, root: Path | None = None) -> tuple[Recipe, ...]:
-    """Return the recipes for ``name``: a recipe of SecureBench, a recipe's directory, or a directory of recipes.
+    """Return the recipe or recipes that ``name`` refers to.
 
+    ``name`` is a recipe's directory, a directory of recipes, or a name or image reference for :func:`find_recipe`.
     Raises :class:`ConfigError` (``recipe-unknown``), and the errors of :func:`load_recipe`.
     """
     directory = Path(name)
@@ -67,7 +68,7 @@ def find_recipe(name: str, root: Path | None = None) -> Recipe:
 
 
 def in_building_order(recipes: Iterable[Recipe]) -> tuple[Recipe, ...]:
-    """Return the recipes in building order: each after the recipe of its base."""
+    """Return the recipes in building order: each after the recipes of its bases."""
     waiting = list({recipe.reference: recipe for recipe in recipes}.values())
     ordered: list[Recipe] = []
     while waiting:

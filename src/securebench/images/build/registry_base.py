@@ -72,7 +72,7 @@ def read_build(
 ) -> tuple[str, str]:
     """Read the events of an engine's build. Return the image's id and the error, either of which may be empty.
 
-    ``report`` receives the steps and the progress of downloads, ``on_output`` everything that the build printed.
+    ``report`` receives the steps and the progress of downloads, ``on_output`` the output of the build and its errors.
     """
     image, error, reported = "", "", 0.0
     for event in events:  # read to the end, which frees the connection

@@ -35,7 +35,7 @@ _TOKEN = re.compile(r"[!-~]+")
 """A valid token: printable and without spaces, because it becomes part of a header."""
 
 _DEFAULT_HOST: Final = "registry-1.docker.io"
-"""The host of the default registry's API. The host in its references is only a web site."""
+"""The host of the default registry's API. The host in references, ``docker.io``, is only a web site."""
 
 _DENIED: Final = frozenset({401, 403})
 _MISSING: Final = frozenset({404, 410})

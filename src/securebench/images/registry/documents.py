@@ -57,7 +57,7 @@ class Index:
         return next((offered[name] for name in names if name in offered), None)
 
     def offered(self) -> str:
-        """Return what the index offers, for messages."""
+        """Return the end of a message that says for which platforms the index has images."""
         names = ", ".join(dict.fromkeys(str(platform) for platform, _ in self.entries))
         return f"only for {names}" if names else "because its index lists no images"
 
@@ -77,7 +77,7 @@ def _answers() -> Iterator[None]:
 
 
 def parse_object(data: bytes, what: str) -> dict[str, Any]:
-    """Parse ``data`` as a JSON object of limited size. Raises :class:`ImageError` (``registry-answer-invalid``)."""
+    """Parse ``data`` as a JSON object. Raises :class:`ImageError` (``registry-answer-invalid``)."""
     with _answers():
         return document(data, what)
 
@@ -140,7 +140,7 @@ def _check_layer(layer: Descriptor, what: str) -> None:
 
 
 def _entries(entries: Sequence[Any], what: str) -> list[tuple[Platform, Descriptor]]:
-    """Return the images in an index, without attestations (platform ``unknown``) and entries without a platform."""
+    """Return the images in an index. Skip attestations (platform ``unknown``) and entries without a platform."""
     found = []
     for item in entries:
         platform = item.get("platform") if isinstance(item, dict) else None

@@ -43,7 +43,7 @@ class Platform:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An image whose layers are in the sink. ``manifest`` and ``config`` are the exact bytes, with checked digests.
+    """An image whose layers are in the sink. ``manifest`` and ``config`` are the exact bytes that the registry sent.
 
     ``reference`` is the requested one, as written. ``config_digest`` is the image's id. ``layers`` are in the order in
     which they are applied; a layer may be repeated.

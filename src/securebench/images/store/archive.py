@@ -73,7 +73,10 @@ def add_root(incoming: Incoming, pieces: Iterable[bytes], config: RootConfig, wh
 
 
 def root_config(config: RootConfig, diff_id: str) -> bytes:
-    """Return the configuration of an image for this machine. ``diff_id`` is the digest of its layer's tar archive."""
+    """Return the configuration of an image with one layer for this machine.
+
+    ``diff_id`` is the digest of the layer's uncompressed tar archive.
+    """
     platform = Platform.of_this_machine()
     inner = {
         "Env": [f"{name}={value}" for name, value in config.environment.items()],

@@ -38,7 +38,7 @@ _KNOWN = re.compile(
 
 
 class Files(Protocol):
-    """Files by name. A missing name raises :class:`ImageError` (``image-malformed``)."""
+    """The files of an image archive. ``take`` raises :class:`ImageError` (``image-malformed``) for a missing file."""
 
     what: str
     """The name of the archive in errors."""

@@ -2,7 +2,7 @@
 
 Under the store's lock, an image is removed from the index, then its tree is moved to the trash, and then the blobs that
 no other image needs are deleted. The trash is deleted after the lock is released, because deleting a tree takes
-seconds. If the process is killed in between, it leaves only files that a later prune finds.
+seconds. If the process is killed during any of these steps, it leaves only files that a later prune deletes.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ class ImageStore:
         return self._catalogue.consistently(self._collector.entries)
 
     def remove(self, reference: str) -> tuple[StoreEntry, ...]:
-        """Remove a name, or all names of an image by its id, and return what was removed.
+        """Remove a name, or all names of an image if ``reference`` is its id. Return what was removed.
 
         An image that loses its last name is removed, too.
 

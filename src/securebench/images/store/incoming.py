@@ -1,8 +1,9 @@
-"""An image that is being imported: the store gets all of it, checked and named, or nothing.
+"""An image that is being imported: the store gets all of it or, if the import fails, nothing.
 
 Its blobs wait in a work directory that nothing else reads. :meth:`Incoming.add` moves them into the store and lists the
-image without a name, so only the importer, which knows its id, can run it to check it. :meth:`Incoming.name` names it,
-in one step. If the import ends or is killed before it has named or kept an image, that image is removed.
+image without a name, so only the importer, which knows the image's id, can run the image to check it.
+:meth:`Incoming.name` then names the image in one step, and :meth:`Incoming.keep` keeps it without a name. If the import
+ends or is killed before it has named or kept an image, that image is removed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Incoming:
-    """An import of one or more images. It is a blob sink: several threads may call ``has`` and ``write``.
+    """An import of one or more images, and a ``BlobSink``: several threads may call ``has`` and ``write``.
 
     Created by :meth:`ImageStore.incoming`. ``origin`` says where the images come from. Methods raise
     :class:`ImageError` (``image-malformed``, ``image-blob-mismatch``, ``image-store-damaged``,

@@ -58,7 +58,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An image of the index. ``reference`` is empty if it has no name. ``pending`` names its import until that ends."""
+    """An image of the index. ``reference`` is empty if the image has no name.
+
+    ``pending`` is the name of the import's work directory, and empty once the import has named or kept the image.
+    """
 
     manifest: Descriptor
     reference: str

@@ -94,7 +94,7 @@ class Layer:
 def unpack(layers: Sequence[Layer], root: Path, shift: int, limits: ArchiveLimits | None = None) -> Unpacked:
     """Unpack ``layers`` into ``root``, an empty private directory, and return statistics.
 
-    ``shift`` is added to each owner; if it is 0, this user owns everything. Raises :class:`ImageError`
+    ``shift`` is added to each owner id; if it is 0, this user owns everything. Raises :class:`ImageError`
     (``image-malformed``, ``image-too-large``, ``image-blob-mismatch``) and ``OSError``.
     """
     limits = limits or ArchiveLimits()
@@ -196,7 +196,8 @@ class Trees:
     def is_intact(self, image_id: str, *, thorough: bool = False) -> bool:
         """Return whether an image's tree is unchanged.
 
-        This compares its metadata with the notes in its lock file or, if ``thorough``, its content with a new copy.
+        The tree's metadata is compared with the notes in the image's lock file or, if ``thorough``, the tree's content
+        with that of a newly unpacked tree.
         """
         tree = self._places.tree(image_id)
         if not thorough:
@@ -230,7 +231,10 @@ class Trees:
                 os.close(held)
 
     def remove(self, image_id: str, trash: Trash) -> None:
-        """Move a tree to the trash, if it was unpacked. The caller has claimed it and holds the store's lock."""
+        """Move an image's tree, if it exists, to the trash, and delete the image's lock file.
+
+        The caller has claimed the image and holds the store's lock.
+        """
         trash.put(self._places.tree(image_id))
         self._places.lock(image_id).unlink()
 

@@ -1,4 +1,4 @@
-"""The directories of an image store, which are private to this user."""
+"""The directories of an image store, which only this user can list or change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _WRONG_PLACE: Final = frozenset(
 _PRIVATE: Final = 0o700
 _TRAVERSABLE: Final = 0o711
 _TREES: Final = 0o710
-"""The mode of ``trees``. It belongs to the group of a sandbox's root, who may enter it. Other users may not."""
+"""The mode of the directory ``trees``: its group may enter it, and other users may not.
+
+If SecureBench runs as root, the group is that of root in a sandbox.
+"""
 
 
 def default_directory(environ: Mapping[str, str] | None = None) -> Path:

@@ -41,7 +41,7 @@ def temporary_directory(places: StorePaths) -> Iterator[Path]:
 def changing(places: StorePaths) -> Iterator[Trash]:
     """Hold the store's lock in this block. What the block moves to the trash is deleted after the lock is released.
 
-    Deleting a large tree takes seconds, and every run that starts needs the lock.
+    Deleting a large tree takes seconds, and each import and the unpacking of any image need the lock.
     """
     trash = Trash(places)
     try:
@@ -84,7 +84,10 @@ class Trash:
         self._names += names
 
     def empty(self) -> None:
-        """Delete the directories. Raises the errors of :func:`remove_entry`. Those that remain count as abandoned."""
+        """Delete the directories. Directories that remain after an error count as abandoned.
+
+        Raises the errors of :func:`remove_entry`.
+        """
         with self._locks, opened(self._places.work, OPEN_DIRECTORY) as work:
             for name in self._names:
                 remove_entry(work, name)

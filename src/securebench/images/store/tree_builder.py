@@ -2,7 +2,8 @@
 
 A layer changes what the layers below it created, like Docker's overlay:
 
-* ``.wh.NAME`` removes NAME, and ``.wh..wh..opq`` everything in its directory, if a layer below created it;
+* ``.wh.NAME`` removes NAME, and ``.wh..wh..opq`` removes everything in its directory, but neither removes what the same
+  layer created;
 * an existing entry is replaced, except that a directory stays if the member is a directory too;
 * a symbolic link on the way to a member is followed, inside the tree, if the same layer created it. A link that a layer
   below created is replaced with a directory.
@@ -102,7 +103,7 @@ class Unpacked:
     xattrs: int = 0
     """The number of extended attributes, which are mainly file capabilities."""
     owners: int = 0
-    """The number of files with an owner outside the ids of a sandbox. Their owner becomes the user ``nobody``."""
+    """The number of members with a user or group id that no sandbox has. Such an id becomes that of ``nobody``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +114,10 @@ class _Attributes:
 
 
 class TreeBuilder:
-    """Builds a tree below ``root``, the descriptor of an empty, private directory. ``shift`` is added to each owner.
+    """Builds a tree below ``root``, the descriptor of an empty, private directory.
 
-    If ``shift`` is 0, this user owns everything. Directories get their modes and times only in :meth:`finish`. Raises
-    :class:`ImageError` (``image-malformed``, ``image-too-large``) and ``OSError``.
+    ``shift`` is added to each owner id. If it is 0, this user owns everything. Directories get their owners, modes and
+    times only in :meth:`finish`. Raises :class:`ImageError` (``image-malformed``, ``image-too-large``) and ``OSError``.
     """
 
     def __init__(self, root: int, shift: int, limits: ArchiveLimits) -> None:
@@ -239,7 +240,7 @@ class TreeBuilder:
             remove_entry(place.descriptor, hidden)
 
     def _clear(self, top: bytes) -> None:
-        """Remove the entries of a directory that layers below created, and keep those of this layer."""
+        """Remove what layers below created in the directory ``top``, at any depth. Keep what this layer created."""
         pending = [top]
         while pending:
             path = pending.pop()

@@ -27,7 +27,7 @@ class Runner:
     is_unittest: bool = False
     note: str = ""
     unfit: Mapping[str, str] = field(default_factory=dict)
-    """Ids of expected tests that cannot be required, and why."""
+    """Ids of the authors' expected tests that a task cannot require to pass, each with the reason."""
 
 
 def _django_label(path: str) -> str:
@@ -93,7 +93,7 @@ def changed_paths(patch: str, *, removed: bool = True) -> tuple[str, ...]:
 
 
 def test_files(test_patch: str, tests: Sequence[str]) -> tuple[str, ...]:
-    """Return the files to run: test modules of the test patch, else the modules in the ids of ``tests``."""
+    """Return the test files to run: those in the test patch or, if it has none, those named in the ids ``tests``."""
     paths = [path for path in changed_paths(test_patch, removed=False) if _is_test(path)]
     return tuple(paths or dict.fromkeys(test.partition("::")[0] for test in tests if "::" in test))
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 WORKDIR: Final = "/testbed"
 _REGISTRY_PYTHON: Final = "/opt/miniconda3/envs/testbed/bin/python"
-"""The interpreter in the authors' images. Only their login shells activate its environment, hence the path."""
+"""The interpreter in the authors' images. Commands need its path: only a login shell puts it on ``PATH``."""
 
 _BUILT_PYTHON: Final = "python3"
 _INSTALL: Final = (
@@ -31,8 +31,8 @@ _INSTALL: Final = (
 class Image:
     """The image of an instance. ``recipe`` is ``None`` for an image from a registry.
 
-    ``base_commit`` is the commit of the image's repository, empty until its source has been read. ``absent`` are tests
-    that the image's source lacks or fails. ``differs`` lists differences from the authors' image, for the report.
+    ``base_commit`` is the commit of the image's repository, or empty if it is not known in advance. ``absent`` are
+    tests that the image's source lacks or fails. ``differs`` lists differences from the authors' image, for the report.
     """
 
     name: str
@@ -55,7 +55,7 @@ def registry_image(instance: Instance) -> Image:
 
 
 def built_image(instance: Instance, repositories: Path | None, pins: Pins) -> Image:
-    """Return an image to build from a clone below ``repositories`` at the base commit, or else from a release.
+    """Return an image to build from the base commit of a clone in ``repositories`` or, without a clone, from a release.
 
     Raises :class:`ConfigError` (``import-row-invalid``) for an instance without pins or source.
     """

@@ -179,5 +179,6 @@ def _report(instance: Instance, runner: Runner, image: Image, choices: SweBenchC
         report.lost.append("hints_text, which may reveal the solution; --hints includes it")
     if instance.repository == "sympy/sympy":
         report.changed.append(
-            "SecureBench's runner replaces bin/test, which candidates can change; the rules and the tests stay the same"
+            "SecureBench's runner replaces bin/test, which candidates can change; it runs the same tests, by the rules "
+            "of bin/test"
         )

@@ -21,7 +21,7 @@ IGNORE_FILE: Final = ".dockerignore"
 _UNSURE: Final = frozenset("[]\\")
 
 BASE_IMAGE_PREFIX: Final = "securebench/python:"
-"""The start of the name of SecureBench's base image, which lacks the programs below if built from Debian packages."""
+"""The prefix of the names of SecureBench's base images. If built from Debian packages, they lack the programs below."""
 
 _PROGRAMS: Final[Mapping[str, re.Pattern[str]]] = {
     "pip": re.compile(r"(?<![\w./-])pip3?(?:\.\d+)? |-m[\"', ]+pip\b"),
@@ -132,7 +132,7 @@ def read_dockerfile(text: str) -> Dockerfile:
 
 
 def _copied(text: str) -> Iterator[str]:
-    """Yield the sources in the context that at least one builder copies: see :func:`instructions`."""
+    """Yield the sources in the context that at least one builder copies: builders read some Dockerfiles differently."""
     if re.search(r"^#\s*escape\s*=\s*`", text, re.IGNORECASE | re.MULTILINE):
         yield _WHOLE  # builders disagree about where this directive counts
     for found in instructions(text, here_documents=False):
@@ -172,7 +172,7 @@ def _in_context(source: str) -> str:
 
 
 def _fits(source: str, parts: list[str]) -> bool:
-    """Whether a source matches ``parts`` or one of its parent directories. As in Docker, ``*`` matches no slash."""
+    """Whether a source matches the path with these parts, or a parent of it. As in Docker, ``*`` matches no slash."""
     if source == _WHOLE:
         return True
     wanted = [pattern.replace("[^", "[!") for pattern in source.split("/")]

@@ -43,7 +43,8 @@ def read_tree(directory: Path) -> dict[str, TaskFile]:
     much data.
     """
     found: dict[str, TaskFile] = {}
-    limits = TreeLimits(total_bytes=MAX_BYTES, entries=2 * MAX_FILES, depth=MAX_PATH_DEPTH)  # also directories
+    # Entries are files and directories.
+    limits = TreeLimits(total_bytes=MAX_BYTES, entries=2 * MAX_FILES, depth=MAX_PATH_DEPTH)
     try:
         for entry in walk(directory, limits):
             path = os.fsdecode(entry.path)

@@ -50,7 +50,7 @@ class TerminalChoices:
 
 @dataclass(frozen=True, slots=True)
 class ImportedTask:
-    """A row, and its files in the pack: by directory, then by path (``trees``).
+    """A row, and its files in the pack: ``trees`` maps each directory to its files by their relative paths.
 
     ``packages`` are the Python packages that the tests need besides pytest: name to version, empty if the script pins
     none. ``plan`` is the content of the runner's ``plan.json``.
@@ -201,7 +201,7 @@ def _without_hidden(task: TerminalTask, facts: Dockerfile) -> TerminalTask:
     hidden = [path for path, file in task.context.items() if file.data in private]
     for path in hidden:
         if facts.copies(path) and not is_ignored(path, task.context):
-            message = f"{path} in its image is identical to the hidden file {private[task.context[path].data]}"
+            message = f"the Dockerfile copies {path}, a copy of the hidden file {private[task.context[path].data]}"
             raise refused(task.directory, message)
     if hidden:
         task.report.changed.append(

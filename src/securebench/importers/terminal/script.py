@@ -58,7 +58,7 @@ class UnreadableScriptError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
-    """One simple command as words. Redirections and pipes are separate words."""
+    """One command or pipeline, as words. Operators such as ``|`` and ``>`` are separate words."""
 
     line: int
     words: tuple[str, ...]
@@ -192,7 +192,7 @@ def _is_harmless(words: Sequence[str]) -> bool:
 
 
 def _is_verdict(words: Sequence[str], found: VerifierScript) -> bool:
-    """Whether a command writes the reward file or prepares for it. SecureBench does not read that file."""
+    """Whether a command writes the reward file or creates its directory. SecureBench does not read that file."""
     if words[0] == "mkdir" and all(_REWARD.fullmatch(f"{word}/") or word == "-p" for word in words[1:]):
         return True
     if words[0] == "echo" and words[2:3] in ([">"], [">>"], (">",), (">>",)) and _REWARD.fullmatch(" ".join(words[3:])):

@@ -85,12 +85,13 @@ def _check_copies(dockerfile: str, directory: Path, report: TaskReport) -> None:
             raise refused(directory / "Dockerfile", message)
         if first == "." or any(fnmatch.fnmatchcase(name, first) for name in _PRIVATE):
             report.changed.append(
-                "the Dockerfile copies its whole directory, or files by a pattern; tests and solution were removed"
+                "the Dockerfile copies its whole directory, or files by a pattern; tests and solution were removed "
+                "from the build context"
             )
 
 
 def _limits(files: dict[str, TaskFile], directory: Path, report: TaskReport) -> dict[str, Any]:
-    """Return the resource limits of the only service in the Compose file, or none without such a file.
+    """Return the resource limits of the only service in the Compose file. They are empty if there is no such file.
 
     Raises :class:`ConfigError` unless the file has exactly one service.
     """

@@ -37,9 +37,9 @@ def _is_below(path: str, directories: Sequence[str]) -> bool:
 
 
 def expected_names(tests: Mapping[str, TaskFile], chosen: Sequence[str]) -> list[str]:
-    """Return the test names in the ``chosen`` modules, as ``name`` or ``Class::name``. The modules are parsed, not run.
+    """Return the test names in the modules at or below the ``chosen`` paths. The modules are parsed, not run.
 
-    Raises ``ValueError`` for a module that is not valid Python.
+    A name has the form ``name`` or ``Class::name``. Raises ``ValueError`` for a module that is not valid Python.
     """
     names = [name for path in modules(tests, chosen) for name in _names(path, tests[path].data)]
     return list(dict.fromkeys(names))

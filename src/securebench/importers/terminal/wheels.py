@@ -1,4 +1,4 @@
-"""The Python packages for a task's tests, pytest and others: unpacked from wheels, and not run here."""
+"""Get pytest and the other Python packages that a task's tests need. Wheels are unpacked; their code is not run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RUNNER: Final = (
 """Requirement and sha256 (hex) of pure-Python wheels: pytest and what it needs on Python 3.8 and later."""
 
 _DOWNLOAD_SECONDS: Final = 300
-"""The time limit of one pip command in seconds, so that gigabytes of packages do not delay the other imports."""
+"""Time limit of one pip command in seconds, so that gigabytes of packages do not delay the import of other tasks."""
 
 
 _UNREADABLE: Final = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError, EOFError, OSError, ValueError)
@@ -56,7 +56,9 @@ class WheelSource:
 
 
 def site_files(source: WheelSource, packages: Mapping[str, str]) -> tuple[dict[str, TaskFile], list[str]]:
-    """Return the files of pytest and ``packages``, and the names of their wheels. An empty version means any.
+    """Return the files of pytest, ``packages`` and their dependencies, and the names of their wheels.
+
+    ``packages`` maps names to versions. An empty version means any version.
 
     Raises :class:`ConfigError` (``import-package-failed``, ``import-archive-invalid``, ``import-too-large``).
     """
@@ -78,7 +80,7 @@ def site_files(source: WheelSource, packages: Mapping[str, str]) -> tuple[dict[s
     size = sum(len(file.data) for file in files.values())
     if size > MAX_ASSET_BYTES or len(files) > MAX_ASSET_FILES:
         what = f"{', '.join(wanted)}: {counted(len(files), 'file')}, {size // _MEGABYTE} MB"
-        raise _too_large(f"the packages of its tests are too large for a pack ({what})")
+        raise _too_large(f"the packages for the task's tests are too large for a pack ({what})")
     return files, names
 
 

@@ -1,4 +1,4 @@
-"""Trajectories in the Agent Trajectory Interchange Format, version 1.7: one JSON file for each trial that has one."""
+"""Trajectories in the Agent Trajectory Interchange Format 1.7: one JSON file for each trial that has a trajectory."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from securebench.results.recorded_task import RecordedTask
 
 _TAIL: Final = 4000
-"""Maximum characters of the agent's stdout, and of its stderr, that are written for a trial that did not pass."""
+"""Maximum characters of the agent's stdout, and of its stderr, that are written for a failure or an error."""
 
 _STATUS: Final = VerificationStatus
 
@@ -29,7 +29,7 @@ def write_junit(runs: Iterable[RecordedRun], file: IO[str]) -> None:
     written in printable form.
     """
     root = ET.Element("testsuites", {"name": "securebench"})
-    root.extend([_suite(run) for run in runs])  # with an iterator, extend() replaces every error by TypeError
+    root.extend([_suite(run) for run in runs])  # extend() turns all exceptions of an iterator into TypeError
     ET.indent(root)
     file.write(ET.tostring(root, encoding="us-ascii", xml_declaration=True).decode("ascii") + "\n")
 

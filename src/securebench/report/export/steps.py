@@ -35,7 +35,7 @@ class ToolCallStep:
 class NoteStep:
     """A step outside the conversation.
 
-    It is something else that the agent program reported, such as an error, or the number of steps that are left out.
+    Either something else that the agent program reported, such as an error, or a note that steps are left out.
     """
 
     text: str
@@ -45,7 +45,7 @@ Step: TypeAlias = MessageStep | ToolCallStep | NoteStep
 
 
 def steps_of(trajectory: Iterable[JsonValue]) -> list[Step]:
-    """Convert a recorded trajectory, without usage reports. A result goes to the first call without one."""
+    """Convert a recorded trajectory, except usage reports. A result goes to the first tool call that has none yet."""
     steps: list[Step] = []
     waiting: list[ToolCallStep] = []
     for value in trajectory:

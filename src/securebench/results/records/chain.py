@@ -1,8 +1,8 @@
 """The hashes that chain the records of a run, and the canonical form of values that are hashed.
 
-A record contains the hash of the line before it, byte for byte, so that no line can be changed, removed or added
-without changing all later ones. Values are hashed in the form of RFC 8785, which any other program can produce too. See
-ADR 0023.
+A record contains the hash of the bytes of the line before it, without the newline, so that no line can be changed,
+removed or added without changing all later lines. Values are hashed in the form of RFC 8785, which any other program
+can produce too. See ADR 0023.
 """
 
 from __future__ import annotations

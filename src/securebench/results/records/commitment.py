@@ -29,7 +29,7 @@ _MAX_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """The commitment key of a run or a suite. The ``repr`` does not show the key."""
+    """The key of a run or a suite, with which commitments are made. The ``repr`` does not show the key."""
 
     _key: bytes
 
@@ -38,12 +38,12 @@ class Commitment:
 
     @classmethod
     def new(cls) -> Commitment:
-        """Return a commitment with a fresh random key."""
+        """Return a fresh random key."""
         return cls(secrets.token_bytes(_KEY_BYTES))
 
     @classmethod
     def read(cls, directory: Path) -> Commitment:
-        """Return the commitment of the run or suite in ``directory``.
+        """Return the key of the run or suite in ``directory``.
 
         Raises :class:`ConfigError` (``commitment-key``).
         """
@@ -51,7 +51,7 @@ class Commitment:
 
     @classmethod
     def read_file(cls, path: Path) -> Commitment:
-        """Return the commitment whose key is in the file ``path``. Raises like :meth:`read`."""
+        """Return the key in the file ``path``. Raises like :meth:`read`."""
         try:
             with open_regular(path, "commitment key") as file:
                 key = bytes.fromhex(file.read(_MAX_BYTES).decode("ascii").strip())

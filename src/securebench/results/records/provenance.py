@@ -54,16 +54,16 @@ def extension_provenance(part: Extension | Family) -> dict[str, JsonValue]:
 
 
 def harness_fields(config: HarnessConfig) -> dict[str, JsonValue]:
-    """Return the settings of the harness, except for paths of files and directories identified by their content."""
+    """Return the settings of the harness, without paths of files and directories whose digests are recorded instead."""
     return config.config.model_dump(mode="json", exclude={"agent_dir", *config.config.identified_by_content})
 
 
 def harness_provenance(config: HarnessConfig, producer: HarnessProducer) -> dict[str, JsonValue]:
     """Return the agent's name, the harness's type, and the digests of its configuration and of the agent's files.
 
-    The path of the agent's directory is not included, only the digest of its files. The content of other files is
-    covered by :meth:`HarnessProducer.prepare`. Of ``harness.env``, only the names of the variables are included,
-    because the values may be secret.
+    The path of the agent's directory is not included, only the digest of its files. The digests of other files
+    are in the result of :meth:`HarnessProducer.prepare`. Of ``harness.env``, only the names of the variables are
+    included, because the values may be secret.
 
     Raises :class:`ConfigError`, as :func:`extension_provenance` and :func:`agent_digest` do.
     """
@@ -81,7 +81,7 @@ def harness_provenance(config: HarnessConfig, producer: HarnessProducer) -> dict
 
 
 def row_provenance(task: SecureBenchTask, commitment: Commitment) -> dict[str, JsonValue]:
-    """Return the published data of a task's row: a commitment to the whole row, and a digest of its public part.
+    """Return what a record shows of a task's row: a commitment to the whole row, and a digest of its public part.
 
     If an installed package provides the family, the package is included.
     """

@@ -1,4 +1,4 @@
-"""The record of one trial: a line of ``candidates.jsonl``, which contains one JSON object.
+"""The record of one trial: one JSON object, written as one line of ``candidates.jsonl``.
 
 Fields and their meaning are documented in ``docs/reference/records.md``.
 """

@@ -1,15 +1,15 @@
 """Redaction: remove hidden values, evaluation inputs and credentials from records and logs.
 
 By field: the value of a key is removed if the key names a secret resource or an expected result.
-By equality: a JSON string of a verifier is removed if it equals a secret that is not public, however short. This is not
-done for an agent's strings: an agent may list the choices of a question, and the missing one would be the answer.
+By equality: a string in a verifier's metadata is removed if it equals a secret that is not public, however short. This
+is not done for what an agent reports: it may list the choices of a question, and the redacted one would be the answer.
 By value: a secret string is found in any text in plain form, JSON-escaped, as a Python literal, and in base64, hex and
 URL encoding; in upper or lower case; and with white space inserted (wrapped or split over lines).
 
-Records stay readable: short values stay in texts, since an answer ``A`` must not blank every A. So does a value that is
-also in the public lane: it is not secret, and blanking only the right one of four choices would reveal it. Values that
-a family declares as structure (paths, directories, limits, policies) stay too. In a patch, only the text of added lines
-is redacted, so that the patch still applies. Credentials are an exception: they are removed from the whole patch.
+Records stay readable: short values stay in texts, since an answer ``A`` must not blank every A. Values that are also
+in the public lane stay, too: they are not secret, and blanking only the right one of four choices would reveal it. So
+do values that a family declares as structure (paths, directories, limits, policies). In a patch, only the text of added
+lines is redacted, so that the patch still applies. Credentials are an exception: they are removed from the whole patch.
 
 Texts are untrusted: the time is linear in the length of a text, and logarithmic in the number of secrets.
 """
@@ -46,9 +46,9 @@ It is smaller, because no reader needs a text that equals a credential.
 """
 
 MIN_LINE: Final = 12
-"""Single lines of a secret, and quoted strings in hidden files, are removed from output if they are this long.
+"""Minimum length of a line of a secret, or of a line or quoted string of a hidden file, that is searched for.
 
-This minimum length is counted as for :data:`MIN_VALUE`.
+It is counted as for :data:`MIN_VALUE`.
 """
 
 CAP: Final = 64 * 1024
@@ -338,7 +338,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _escapes(text: str) -> Iterator[str]:
-    """Yield ``text`` in plain form, as a JSON string (also nested in JSON), and as a Python literal."""
+    """Yield ``text`` in plain form, as a JSON string (also inside another JSON string), and as a Python literal."""
     yield text
     if text.isascii() and text.isprintable() and not _ESCAPED.intersection(text):
         return

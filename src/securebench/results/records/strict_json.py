@@ -9,7 +9,7 @@ from typing import Any, Final
 from securebench.strict_input.json_text import json_problem
 
 MAX_DEPTH: Final = 64
-"""Maximum levels of lists and objects: twice as many as in a row of a pack, and few enough for recursive code."""
+"""Maximum levels of lists and objects: twice as many as a row may have, and few enough for recursive code."""
 
 CONVERTED: Final = "its line endings were converted to CRLF, as by git's core.autocrlf: get the original file"
 

@@ -54,8 +54,8 @@ def read_record(line: bytes) -> dict[str, Any]:
     References to other records, such as ``previous``, are not compared with those records. Some contradictions within
     the record are found only by :func:`contradiction`.
 
-    Raises ``ValueError``, ``TypeError`` or ``RecursionError`` if a value is missing, is invalid, or contradicts the
-    status. Duplicate keys are refused, because two readers could use different ones.
+    Raises ``ValueError`` or ``TypeError`` if a value is missing, is invalid, or contradicts the status. Duplicate keys
+    are refused, because two readers could use different values.
     """
     record = strict_loads(line)
     if not isinstance(record, dict):
@@ -83,7 +83,7 @@ def read_record(line: bytes) -> dict[str, Any]:
 
 
 def read_task_record(line: bytes) -> TaskRecord:
-    """Return the record that :meth:`TaskRecord.line` wrote, without its sequence number.
+    """Return the record that :meth:`TaskRecord.line` wrote, without ``sequence`` and ``previous``.
 
     Raises the errors of :func:`read_record`, and ``KeyError`` for a missing field.
     """
@@ -94,7 +94,7 @@ def read_task_record(line: bytes) -> TaskRecord:
 
 
 def task_record_of(record: Mapping[str, Any]) -> TaskRecord:
-    """Convert the result of :func:`read_record`. The sequence number is dropped.
+    """Convert the result of :func:`read_record` to a :class:`TaskRecord`, which lacks ``sequence`` and ``previous``.
 
     Raises the errors of :func:`read_record`, and ``KeyError`` for a missing field.
     """

@@ -31,7 +31,7 @@ def trajectory_file(directory: Path, name: str, attempt: int = 1, number: int = 
     """Return the path of one try's trajectory. ``name`` is the directory name of its trial.
 
     ``number`` counts the tries of each ``attempt`` from 1. Except for the first try of the first attempt, both numbers
-    are part of the name, so that a resumed run keeps earlier trajectories.
+    are part of the file name, so that a resumed run keeps earlier trajectories.
     """
     return directory / (f"{name}.jsonl" if (attempt, number) == (1, 1) else f"{name}.{attempt}-{number}.jsonl")
 

@@ -49,7 +49,7 @@ class RecordTally:
     """The hash of the last line so far; at first the genesis of the run."""
     number: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
-    """The statuses of the current records."""
+    """The number of records by status, without superseded records."""
     superseded: int = 0
     candidates: set[str] = field(default_factory=set)
     """The digests of the candidates of all records."""
@@ -162,12 +162,12 @@ def log_names(directory: Path) -> list[str]:
 
 
 def is_log(name: str) -> bool:
-    """Return whether the closing of a run contains the digest of its file ``name``."""
+    """Return whether the closing of a run contains the digest of the file ``name``."""
     return name in _LOGS or _WORKER_LOG.fullmatch(name) is not None
 
 
 def _require_keys(value: Any, kinds: Mapping[str, type], name: str) -> None:
-    """Raise ``TypeError`` or ``ValueError`` unless ``value`` is an object with exactly these keys and kinds."""
+    """Raise ``TypeError`` or ``ValueError`` unless ``value`` is a dict with exactly the keys and types of ``kinds``."""
     if not isinstance(value, dict):
         raise TypeError(f"{name!r} is not an object")
     if wrong := sorted(value.keys() ^ kinds.keys()):

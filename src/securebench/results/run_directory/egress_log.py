@@ -74,9 +74,10 @@ class EgressLog:
         self._log = AppendLog(path, limit=MAX_BYTES)
 
     def __call__(self, decision: Mapping[str, JsonValue]) -> None:
-        """Write a decision: a flat object with ``task_id`` and ``trial``. Beyond a limit, nothing is written.
+        """Write a decision: a flat object with ``task_id`` and ``trial``.
 
-        Raises :class:`StorageError` if it cannot be written; then the caller must deny the request.
+        Decisions for which :data:`MAX_LINES_A_TRIAL` or :data:`MAX_BYTES` leaves no room are not written. Raises
+        :class:`StorageError` if writing fails; then the caller must deny the request.
         """
         number = decision.get("trial")
         trial = TrialId(str(decision.get("task_id", "")), number if isinstance(number, int) else 0)

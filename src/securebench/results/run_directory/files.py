@@ -1,4 +1,4 @@
-"""Open the files of a run directory that may come from a stranger, or that a run is writing."""
+"""Open files of a run directory, even if it comes from a stranger or a run is writing to it."""
 
 from __future__ import annotations
 

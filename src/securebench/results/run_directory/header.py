@@ -33,7 +33,7 @@ HEADER_VERSION: Final = 4
 
 _MAX_MODELS: Final = 100
 _MAX_BYTES: Final = 16 * MIB
-"""Maximum size of ``run.json``, in bytes. The largest part is the list of images: 70,000 of them need less."""
+"""Maximum size of ``run.json``, in bytes. The largest part is the list of images: there is room for 70,000."""
 
 _KEYS: Final = {
     "created_at": str,
@@ -78,9 +78,9 @@ class RunHeader:
     problems: tuple[str, ...] = ()
     """Problems of the run as a whole. They stay when the run is resumed."""
     provider_checks: tuple[Mapping[str, JsonValue], ...] = ()
-    """The usage of each check of a key and model (of agents, or of the judge) when the run was started or resumed.
+    """The usage of each check of a provider (that of the agents or the judge) when the run was started or resumed.
 
-    Without tasks to run, nothing is checked.
+    A resumed run checks nothing if no tasks are left to run or its budget is used up.
     """
 
     closing: Closing | None = None
@@ -253,7 +253,7 @@ def read_header(directory: Path, *, older: bool = False, check_root: bool = True
         ) from error
     if check_root and header.closing and header.root != header.closing.root:
         raise ConfigError(
-            "the run header was changed after the run was closed: 'closing.root' is not its digest",
+            "the header was changed after the run was closed: 'closing.root' is not the hash of the rest of the file",
             code="closing-mismatch",
             hint="do not use this run directory as evidence: ask for an unchanged copy",
             location=SourceLocation(str(path)),
@@ -306,7 +306,7 @@ def _from_json(content: Any) -> RunHeader:
 
 
 def _require_consistent(header: RunHeader) -> None:
-    """Raise ``KeyError``, ``TypeError`` or ``ValueError`` if parts of the header contradict each other."""
+    """Raise ``KeyError``, ``TypeError`` or ``ValueError`` if a value is missing or invalid, or contradicts another."""
     _ = header.run_id, header.benchmark_id, header.label
     _ = header.pack_tasks, header.planned_families, header.selection, header.budget_usd
     _section(header.information, "settings")

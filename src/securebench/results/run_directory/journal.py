@@ -1,8 +1,8 @@
 """The journal, ``candidates.jsonl``: the authoritative records of a run.
 
 Each record is appended as one line, and is on disk before the run continues. Opening the journal repairs what
-a killed writer left: a complete record without its newline gets one, and a partial record is moved to another file. Any
-other damage is an error.
+a killed writer left at the end: after a complete record, it adds the missing newline; a partial record is moved to
+``candidates.jsonl.torn-N``. Any other damage is an error.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Journal:
         """Move the records of ``trials`` to ``superseded.jsonl``. A killed run may leave them in both files."""
         if not trials:
             return
-        numbers = {number for number, name in enumerate(self.entries) if name in trials}  # in the order of the lines
+        numbers = {number for number, name in enumerate(self.entries) if name in trials}  # entries are in line order
         with storage_errors(self.path), self.path.open("rb") as file:
             self._keep_aside([line for number, line in enumerate(file) if number in numbers])
             file.seek(0)

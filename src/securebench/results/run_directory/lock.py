@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OWNER_FILE: Final = "owner.json"
-"""The file that names the owner of the lock, for error messages. The lock itself is a ``flock`` of that process."""
+"""The file that names the owner of the lock, for error messages. The lock itself is a ``flock`` on the directory."""
 
 
 _RETRY_SECONDS: Final = 0.5

@@ -37,12 +37,12 @@ class Match(StrEnum):
 
 
 def match_pack(recorded: Any, pack: BenchmarkPack, commitment: Commitment | None) -> Match:
-    """Compare the ``pack`` in ``run.json`` or in the provenance of a record with a pack. ``recorded`` is untrusted."""
+    """Compare ``pack`` with ``recorded``: the untrusted ``pack`` in ``run.json`` or in the provenance of a record."""
     return _match(recorded, pack.public_digest, pack.digest, commitment)
 
 
 def match_row(recorded: Any, row: BenchmarkRow, commitment: Commitment | None) -> Match:
-    """Compare the ``row`` in the provenance of a record with a row of a pack. ``recorded`` is untrusted."""
+    """Compare ``row`` with ``recorded``: the untrusted ``row`` in the provenance of a record."""
     return _match(recorded, row.public_digest, row.digest, commitment)
 
 

@@ -75,7 +75,7 @@ class RecordFiles:
         shown_as: Path | None = None,
         on_problem: Callable[[ConfigError], None] | None = None,
     ) -> None:
-        """``identity`` has what all records must have in common, if the pack is known.
+        """If ``identity`` is given, all records must match it.
 
         ``shown_as`` is the directory as the user named it, for error messages. If ``on_problem`` is given, it is
         called with each error, and reading continues; otherwise errors are raised. ``on_problem`` may raise to stop.
@@ -128,7 +128,7 @@ class RecordFiles:
         self._require_closing()
 
     def _opened(self, name: str, stack: ExitStack) -> IO[bytes] | None:
-        """Open a file of records; ``None`` if it does not exist, as before the first record."""
+        """Open a file of records; ``None`` if it does not exist (as before the first record) or was refused."""
         try:
             return stack.enter_context(open_regular(self._directory / name, "file of records"))
         except ConfigError as error:
@@ -247,7 +247,7 @@ class RecordFiles:
 
 
 def damaged(what: str, location: SourceLocation) -> ConfigError:
-    """Return the error for a record that is invalid in itself, not the only one of its trial, or not planned."""
+    """Return the error for a record that is invalid, was not planned, or is the second one of its trial."""
     return _refused(what, "journal-damaged", location)
 
 

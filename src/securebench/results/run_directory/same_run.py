@@ -54,11 +54,12 @@ def require_same(
     images: tuple[Mapping[str, str], Mapping[str, str]],
     settings: tuple[Mapping[str, JsonValue], Mapping[str, JsonValue]] = ({}, {}),
 ) -> None:
-    """Raise :class:`ConfigError` (``resume-mismatch``) with every difference between two ``decisive`` parts.
+    """Raise :class:`ConfigError` (``resume-mismatch``) with every difference that a resumed run may not have.
 
-    ``images`` and ``settings`` each contain two mappings: the values when the run began, and the current values. Images
-    that only one side resolved are not compared. ``settings`` are those in ``information.settings``. If the digest of a
-    configuration differs, the error names the settings that differ, as far as they are recorded.
+    ``then`` is the ``decisive`` part of the header when the run began, and ``now`` is the current one. ``images`` and
+    ``settings`` each contain two mappings: the values when the run began, and the current values. Images that only one
+    side resolved are not compared. ``settings`` are those in ``information.settings``. If the digest of a configuration
+    differs, the error names the settings that differ, as far as they are recorded.
     """
     before, after = _shared(*images)
     old, new = _without_growth(then, now)

@@ -32,7 +32,7 @@ class PackSource:
 
     @classmethod
     def of(cls, benchmark: BenchmarkPaths) -> PackSource:
-        """Return the source of a run of this pack."""
+        """Return the absolute paths of the files in ``benchmark``."""
         return cls(benchmark.manifest.absolute(), benchmark.tasks.absolute())
 
     def write(self, directory: Path) -> None:
@@ -42,7 +42,7 @@ class PackSource:
 
 
 def read_source(directory: Path) -> PackSource | None:
-    """Return where the pack of a run was; ``None`` if the run directory does not say.
+    """Return where the pack of a run was; ``None`` if there is no ``source.json``.
 
     Raises :class:`ConfigError` (``source-damaged``, ``file-not-regular``, ``file-unreadable``).
     """

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 SIGKILLED = 137
-"""128 + SIGKILL: killed, for example by SecureBench, or by the kernel for lack of memory."""
+"""The exit code after SIGKILL (128 + 9), sent for example by SecureBench, or by the kernel for lack of memory."""
 
 _POLL_SECONDS = 0.005
 _LOST = 128
@@ -52,7 +52,7 @@ class DockerTarget(ABC):
     def out_of_memory(self) -> bool:
         """Whether the kernel killed a process of the container for lack of memory.
 
-        Raises :class:`InfrastructureError` if another client of the engine killed the container.
+        Raises :class:`InfrastructureError` if another client of the engine sent the container a signal.
         """
 
     @abstractmethod
@@ -136,9 +136,9 @@ class DockerContainer(DockerTarget):
         self._events(started, time.time())
 
     def _events(self, since: float, until: float) -> set[str]:
-        """Return which of the events ``oom`` and ``kill`` occurred.
+        """Return which events, ``oom`` or ``kill`` (any signal), the container had from ``since`` to ``until``.
 
-        Raises :class:`InfrastructureError` if another client killed the container.
+        Raises :class:`InfrastructureError` if another client sent the container a signal.
         """
         with self.engine.doing("read its events"):
             events = self.engine.client.events(  # type: ignore[call-overload]  # the API takes fractions of a second
@@ -238,7 +238,7 @@ class Exec(DockerTarget):
         return self.container.ran_out_of_memory_since(self.started)
 
     def require_own_end(self) -> None:
-        """Raise :class:`InfrastructureError` if another client sent the container a signal since the start."""
+        """Raise :class:`InfrastructureError` if another client signaled the container since this command started."""
         self.container.require_own_end_since(self.started)
 
     def kill(self) -> None:

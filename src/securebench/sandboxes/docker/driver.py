@@ -43,7 +43,7 @@ CLOSE_SECONDS = 60.0
 RUN_LABEL = "securebench.run"
 DRIVER_LABEL = "securebench.driver"
 OWNER_LABEL = "securebench.owner"
-"""The label of everything that a driver creates: ``boot-id/pid-namespace/pid/start-time`` of the owning process."""
+"""A label of everything that a driver creates. Its value is the owner: ``boot-id/pid-namespace/pid/start-time``."""
 
 _open_drivers: set[str] = set()
 """The tokens of this process's drivers that are not closed."""
@@ -121,7 +121,7 @@ class DockerDriver(SandboxDriver):
         return kind(self._context, spec)
 
     def reap(self) -> int:
-        """Remove what runs left, and return the number of removed items. Nothing of a live run is removed."""
+        """Remove what past runs left behind, such as abandoned containers. Return the number of removed items."""
         return self._remove_listed(OWNER_LABEL, is_abandoned) + reaper.reap()
 
     def kill_all(self) -> None:
@@ -162,7 +162,7 @@ class DockerDriver(SandboxDriver):
 def is_abandoned(container: Mapping[str, Any], now: float | None = None) -> bool:
     """Whether ``container``, an entry of the engine's list, was left by a process that is gone or by a closed driver.
 
-    A driver of this process leaves containers if the engine does not respond when it is closed. If the owner's state
+    A closed driver of this process may have left containers because the engine did not respond. If the owner's state
     is unknown, a container counts as abandoned if it is not running and older than :data:`FORGOTTEN_SECONDS`.
     """
     labels = container.get("Labels") or {}
@@ -197,7 +197,7 @@ class EngineTrees:
                 import_from_engine(self._engine, store, image.id, lambda _line: None)
             if store.find(image.id) is None:
                 raise ImageError(
-                    f"the image id of {image.reference} in the engine differs from the one in its exported archive",
-                    hint="configure the engine to use its own image store instead of containerd, or use the oci driver",
+                    f"the engine's id of {image.reference} is not the image id in the archive that it exports",
+                    hint="configure the engine to use its own image store, not containerd's, or use the oci driver",
                 )
         return store.lease(image.id)

@@ -1,10 +1,10 @@
 """Forwarded ports of a container: it joins the network namespace of a holder container that has opened the ports.
 
-The engine creates a container's network namespace and starts the container in one step, so no socket could listen there
-before its first process starts. The holder runs SecureBench's own image and is hardened like every sandbox. It opens
-the listening sockets and passes them on through a directory that only it and this process share. Once the other
-container runs, the holder can exit, because a namespace exists as long as a process is in it. This creates no network
-in the engine and needs no privileges.
+The engine creates a container's network namespace and starts the container in one step, so no socket could listen in
+the namespace before the container's first process starts. The holder runs SecureBench's own image and is hardened like
+every sandbox. It opens the listening sockets and passes them to this process through a directory that only the two
+share. Once the joining container runs, the holder can exit, because a namespace exists as long as a process is in it.
+This creates no network in the engine and needs no privileges.
 """
 
 from __future__ import annotations

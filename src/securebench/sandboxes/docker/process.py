@@ -63,7 +63,7 @@ class DockerProcess(BoundedProcess["EngineStream"]):
             try:
                 reached(FaultPoint.SANDBOX_WAIT)
                 self._state = self._final_state(self._target.exit_code(self._remaining()))
-                if self._cause is not None:  # the other processes must be killed too before their files are read
+                if self._cause is not None:  # all processes of the sandbox must be killed before its files are read
                     self._kill_done.wait(self._remaining())
             finally:
                 self.abandon()
@@ -79,7 +79,7 @@ class DockerProcess(BoundedProcess["EngineStream"]):
         self._end_soon(_Cause.CALLER)
 
     def abandon(self) -> None:
-        """Stop the timer and close the stream. The sandbox has exited, or the caller is about to remove it."""
+        """Stop the timer, close the stream and call ``on_end``: the command has exited, or is given up."""
         self._timer.cancel()
         self._streams.close()
         self._on_end(self)

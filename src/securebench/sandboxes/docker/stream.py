@@ -1,7 +1,7 @@
 """The byte stream of an attached process: multiplexed output in one direction, stdin with half-close in the other.
 
-Each frame has a header of eight bytes (stream number, three zeros, big-endian length) and a payload. Payloads are
-passed on as they arrive, so a frame of any size needs only one read buffer.
+Each frame of the output has a header of eight bytes (stream number, three zeros, big-endian length) and a payload.
+Payloads are passed on as they arrive, so a frame of any size needs only one read buffer.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Demultiplexer:
 class EngineStream(ProcessStreams):
     """The standard streams of a process over a hijacked connection to the engine.
 
-    ``is_over`` returns whether the process is gone. The engine does not end the stream of an exec whose container
-    died, as happens when gVisor runs out of memory.
+    ``is_over`` returns whether the process is gone. It is needed because the engine does not end the stream of an exec
+    whose container died, as happens when gVisor runs out of memory.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class EngineStream(ProcessStreams):
         while not (events := poll.poll(_milliseconds(deadline))):
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError
-            if over:  # its last output has had time to arrive
+            if over:  # the last output of the process has had time to arrive
                 self._end()
                 break
             over = self._is_over()

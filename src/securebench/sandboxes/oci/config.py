@@ -356,7 +356,8 @@ class HostIds:
     """The host ids to which ids in a sandbox can be mapped, as seen by the process that starts the sandbox.
 
     ``uids`` and ``gids`` are the counts of consecutive ids that start at ``first``. ``own`` is the host uid and gid of
-    the sandbox's ``user``. If it is ``None``, they are the same as in the sandbox, except for id 0.
+    the sandbox's user. If ``own`` is ``None``, that user has the same uid and gid on the host as in the sandbox, except
+    that id 0 is mapped to ``first``.
     """
 
     first: int
@@ -371,9 +372,9 @@ class HostIds:
 
     @classmethod
     def of_namespace(cls, uid_map: str, gid_map: str) -> HostIds:
-        """Return the ids of an ordinary user, from ``/proc/PID/uid_map`` and ``gid_map`` of the user's namespace.
+        """Return the ids of an ordinary user, from the supervisor's ``uid_map`` and ``gid_map`` in ``/proc/PID``.
 
-        In that namespace, id 0 is the user's own id, and the ids from 1 are the subordinate ids.
+        In the supervisor's user namespace, id 0 is the user's own id, and the ids from 1 are the subordinate ids.
         """
         return cls(1, _count_from_one(uid_map), _count_from_one(gid_map), 0)
 
@@ -385,14 +386,14 @@ def identity_map(user: tuple[int, int], available: HostIds) -> tuple[IdMap, IdMa
 
 
 def outside(id_map: IdMap, inside: int) -> int:
-    """Return the host id to which ``id_map`` maps the id ``inside`` of a sandbox, which must be in the map."""
+    """Return the host id to which ``id_map`` maps ``inside``, an id in the sandbox. The map must contain it."""
     entry = next(e for e in id_map if e["containerID"] <= inside < e["containerID"] + e["size"])
     return entry["hostID"] + inside - entry["containerID"]
 
 
 def _id_map(own: int, count: int, available: HostIds) -> IdMap:
     """Return an id map, in ascending order, for the sandbox's id ``own`` and as many other ids as possible."""
-    hole = available.own is None  # skip one id of root's range: ``own`` is mapped to itself instead
+    hole = available.own is None  # skip one host id, so that each other id ``c`` is still mapped to ``first + c``
     outside = (own or available.first) if available.own is None else available.own
     below = min(own, count, COUNT)
     above = min(count - below - hole, COUNT - own - 1)

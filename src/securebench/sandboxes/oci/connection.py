@@ -103,7 +103,7 @@ class SupervisorConnection:
         """Wait until the supervisor is ready, and return its report.
 
         Raises :class:`EngineError`: ``sandbox-unavailable`` if the supervisor did not become ready,
-        ``sandbox-supervisor-gone`` if it has exited since then.
+        ``sandbox-supervisor-gone`` if it was ready before but has exited.
         """
         with self._sending:
             if self._hello is None:
@@ -119,10 +119,12 @@ class SupervisorConnection:
     def start(
         self, request: Mapping[str, Any], document: bytes, streams: Sequence[int], within: ProcessHandle | None = None
     ) -> ProcessHandle:
-        """Start the process of ``request``, with three standard streams, and return its handle.
+        """Start the process that ``request`` describes, and return its handle.
 
-        For a command in an existing container, ``within`` is the handle of that container. Raises :class:`EngineError`
-        if the supervisor is gone, and :class:`InfrastructureError` if this process has too many open files.
+        ``document`` is the configuration that the runtime reads. ``streams`` are the descriptors for stdin, stdout and
+        stderr. For a command in an existing container, ``within`` is the handle of that container. Raises
+        :class:`EngineError` if the supervisor is gone, and :class:`InfrastructureError` if this process has too many
+        open files.
         """
         with descriptor_errors():
             reached(FaultPoint.SUPERVISOR_REQUEST)

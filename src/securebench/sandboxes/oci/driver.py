@@ -122,7 +122,10 @@ class OciDriver(SandboxDriver):
         return self.store.lease(image.id)
 
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
-        """Check a sandbox of ``image`` from inside. Limits that :meth:`prove` has tested are not exceeded again."""
+        """Check a sandbox of ``image`` from inside.
+
+        If :meth:`prove` has succeeded before, do not exceed the limits on purpose again.
+        """
         require_isolation(self, image, hit_limits=not self._proved, forwarded_ports=forwarded_ports)
 
     def prove(self) -> Isolation:
@@ -156,7 +159,10 @@ class OciDriver(SandboxDriver):
             yield Path(f"/proc/self/fd/{descriptor}")
 
     def reap(self) -> int:
-        """Remove what killed runs left, and return the number of removed items. Nothing of a live run is removed."""
+        """Remove what killed runs left, but nothing of a live run.
+
+        Return the number of removed run directories and cgroups.
+        """
         return reaper.reap()
 
     def kill_all(self) -> None:

@@ -130,7 +130,7 @@ class OciStreams(ProcessStreams):
             raise TimeoutError
 
     def _wait(self, seconds: float | None, *, over: bool) -> list[int]:
-        """Wait, and return the descriptors that are ready: of outputs, of stdin if data is pending, of the handle."""
+        """Wait for output and, unless ``over``, a report or room for pending stdin. Return the ready descriptors."""
         poll = select.poll()
         for descriptor in self._outputs:
             poll.register(descriptor, select.POLLIN)
@@ -192,7 +192,7 @@ def _left(deadline: float | None) -> float | None:
 
 
 class OciProcess(BoundedProcess["OciStreams"]):
-    """A started command. Each :meth:`abandon` calls ``on_end``, also the one at the end of :meth:`wait`."""
+    """A started command. Each call of :meth:`abandon`, including the one in :meth:`wait`, calls ``on_end``."""
 
     hanging = (
         "a sandbox was not stopped within {:g} s of its time limit",
@@ -275,8 +275,8 @@ class OciProcess(BoundedProcess["OciStreams"]):
         """Return the exit code. Raises :class:`InfrastructureError` for failures of the machine or the runtime.
 
         Processes in a sandbox can end the sandbox, or crash gVisor's kernel. The command is then killed with the
-        sandbox, and its runtime cannot report an exit code. This counts as a SIGKILL, and as a failure of the machine
-        only if the container itself was lost or never started.
+        sandbox, and the command's runtime cannot report an exit code. If the container itself was lost or never
+        started, this counts as a failure of the machine, otherwise as a SIGKILL of the command.
         """
         try:
             return _reported_exit_code(report, command=self._handle.is_command)
@@ -357,7 +357,7 @@ def _runtime_error(log: str) -> str:
 
 
 def _start_failure_code(problem: str) -> int | None:
-    """Return a shell's exit code if a program or working directory is missing or unusable, otherwise ``None``.
+    """Return 127 or 126, as shells do, if a program or working directory is missing or unusable, otherwise ``None``.
 
     This is only for commands in a running container. The first program of a container is started by the init, which
     returns such a code itself.

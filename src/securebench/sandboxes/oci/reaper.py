@@ -52,7 +52,7 @@ def make_run_directory(token: str, parent: Path | None = None) -> tuple[Path, st
         _make_private(parent)
         fresh = Path(tempfile.mkdtemp(prefix=".", dir=parent))
         (fresh / OWNER_FILE).write_text(label)
-        fresh.chmod(0o711)  # a sandbox's root, an unprivileged user here, must be able to pass through it
+        fresh.chmod(0o711)  # root in a sandbox, who has no privileges on the host, must be able to traverse it
         run = fresh.rename(parent / token)  # the directory never appears without its owner file
     except OSError as error:
         raise EngineError(

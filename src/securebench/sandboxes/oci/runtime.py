@@ -45,7 +45,7 @@ _OPTIONS: Final = {
     "runsc": ("--network=none", "--ignore-cgroups", "--oci-seccomp", "--log-format=json"),
 }
 _WRITE_THROUGH: Final = {"crun": (), "runc": (), "runsc": ("--overlay2=none",)}
-"""Options that make changes to the root readable afterwards. By default, gVisor hides them in its own overlay."""
+"""Options to make changes to the root file system readable afterwards. By default, gVisor's own overlay hides them."""
 _MINIMUM: Final = {"crun": (1, 8), "runc": (1, 1, 12)}
 """Versions below these have known container escapes (runc: CVE-2024-21626), unless the distribution patched them."""
 
@@ -78,7 +78,7 @@ class OciRuntime:
 
     @property
     def owns_cgroups(self) -> bool:
-        """Whether the runtime creates a cgroup at ``linux.cgroupsPath`` in each hierarchy, and removes only these."""
+        """Whether the runtime creates a cgroup at ``linux.cgroupsPath`` in each hierarchy, and removes only that."""
         return self.name == "runc" and not self.rootless
 
     @property
@@ -119,10 +119,10 @@ class OciRuntime:
 
     @property
     def locks_root(self) -> bool:
-        """Whether a sandbox's root can be mounted nosuid and nodev, which a user namespace cannot undo.
+        """Whether a sandbox's root file system can be mounted nosuid and nodev. The sandbox cannot remove these flags.
 
-        gVisor fails because it tries to remount the root without these flags. It does not need them, because it does
-        not expose the mounted files directly.
+        gVisor fails because it tries to remount the file system without these flags. It does not need them, because it
+        does not expose the mounted files directly.
         """
         return self.name != RUNSC
 
@@ -160,8 +160,8 @@ class OciRuntime:
         """Whether the runtime can enter an existing network namespace. Otherwise it has to be started in the namespace.
 
         runc can do so for ``run``. For ``exec``, it enters the user namespace first, where it has no privilege over the
-        network namespace. An ordinary user's crun has the same problem if it runs in a user namespace that counts its
-        processes.
+        network namespace. An ordinary user's crun has the same problem if, without cgroups, it is started in a new user
+        namespace in which the sandbox's processes are counted.
         """
         return self.name != "runc" and not (self.rootless and self.limits_itself)
 

@@ -167,7 +167,7 @@ class OciContainer:
         return self._send(request, compile_process(self._spec, command, self._layout({})), pipes, within)
 
     def _binds(self) -> tuple[list[tuple[str, bool]], dict[str, str]]:
-        """Return the mounts that the supervisor stages (source, read-only), and the staged source for each target."""
+        """Return the mounts that the supervisor stages (source, read-only), and the path to mount at each target."""
         shown = {source: f"{self._context.run}/{SHOWN}/{name}" for source, name in self._context.shown.items()}
         staged: list[tuple[str, bool]] = []
         sources = {INIT_TARGET: shown[self._context.init]}
@@ -191,7 +191,7 @@ class OciContainer:
         This requires cgroups. They show whether a kill was due to the sandbox's own memory limit. Without them, an
         agent could use up the machine's memory, and the kill of its first process would count as an infrastructure
         error. Cgroups also list the processes that a killed runtime left running. ``False`` if root in the sandbox has
-        a capability to trace the first process.
+        a capability to trace the first process, because root could then choose how it exits.
         """
         may_trace = self._spec.user[0] == 0 and not _TRACING.isdisjoint(granted_capabilities(self._spec))
         return self._context.runtime.detaches_containers and self._context.has_cgroups and not may_trace

@@ -1,8 +1,8 @@
 """The seccomp filter of a sandbox: a profile, which libseccomp compiles to a BPF program.
 
-Compilation takes about ten milliseconds, so the program is cached on disk, in a directory to which no other user can
-write. The file's name is a digest of all inputs. The file also contains the program's own digest: if it is damaged, the
-program is compiled again.
+Compilation takes about ten milliseconds, so each program is cached in a file, in a directory to which no other user can
+write. The file's name is a digest of all inputs. The file also contains a digest of the program: if the file is
+damaged, the program is compiled again.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _seccomp(capabilities: tuple[str, ...], directory: Path | None) -> Seccomp:
 
 
 def _read(directory: Path, name: str) -> bytes | None:
-    """Return the cached program ``name``, or ``None`` if it is missing, damaged or writable by other users."""
+    """Return the cached program ``name``, or ``None`` if it is missing, damaged or not protected from other users."""
     try:
         _require_private(directory.lstat(), stat.S_ISDIR)
         descriptor = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

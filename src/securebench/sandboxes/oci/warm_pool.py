@@ -1,8 +1,8 @@
 """Warm containers: started early, each with a command that waits for input.
 
-Most of the time of a short task is spent on starting a container and an interpreter, on one processor while another is
-idle. So when a sandbox whose command waits for input (:attr:`~securebench.sandboxes.base.Command.waits`) is closed, a
-new container of the same kind is started with the same command. The container runs no other command, and this one
+A short task spends most of its time on starting a container and an interpreter. This keeps one processor busy while
+another is idle. So when a sandbox whose command waits for input (:attr:`~securebench.sandboxes.base.Command.waits`) is
+closed, a new container of the same kind is started with the same command. The container runs only this command, which
 receives no input until another sandbox uses the container. A warm container is used once, and its time limit begins
 when it is used.
 
@@ -61,7 +61,10 @@ class WarmPool:
         self._most = 0
 
     def take(self, kind: ContainerKind) -> Started | None:
-        """Return a container of ``kind``, or ``None`` if the caller must start one. Call :meth:`give_back` later."""
+        """Return a container of ``kind``, or ``None`` if the caller must start one.
+
+        In both cases, call :meth:`give_back` when the container is no longer used.
+        """
         with self._changing:
             self._in_use += 1
             self._most = max(self._most, self._in_use)

@@ -27,7 +27,7 @@ KILL: Final = "kill"
 """The key of a driver's frame that ends the whole sandbox of a process."""
 
 LIMIT: Final = "limit"
-"""The key of a driver's frame with a new time limit, in seconds from now."""
+"""The key of a driver's frame with a new time limit, in seconds from now, or from the process's start if later."""
 
 FORWARDED_PORTS: Final = "forwarded_ports"
 """The key of a report with listening sockets. Its value is their number."""
@@ -82,9 +82,9 @@ class ProcessReport:
     ``started`` is true if the runtime started the process, and ``log`` is the runtime's log. ``lost`` is the reason if
     the machine, and not the sandbox, caused the exit. Otherwise it is empty.
 
-    For a container whose changes are collected, ``collected`` is the outcome, ``opaque`` is the extended attribute of a
-    directory that hides the image's entries, and ``whole`` is true if the collected directory or one above it has that
-    attribute.
+    For a container whose changes are collected, ``collected`` is ``changed``, ``unchanged``, ``replaced`` or an error
+    message. ``opaque`` is the extended attribute of a directory that hides the image's entries, and ``whole`` is true
+    if the collected directory or one above it has that attribute.
     """
 
     failed: str = ""
@@ -104,8 +104,8 @@ class ProcessReport:
 def write_request(request: Mapping[str, Any], document: bytes) -> int:
     """Write ``request`` and ``document`` to a file in memory, and return its descriptor. Raises ``OSError``.
 
-    The supervisor copies ``document`` to the path in ``request`` without parsing it. They are not sent in the frame,
-    because with long commands or many mounts they would exceed the maximum size of a packet.
+    The supervisor copies ``document`` to a path given in ``request`` without parsing it. Both are in a file and not in
+    the frame, because with long commands or many mounts they would exceed the maximum size of a packet.
     """
     descriptor = os.memfd_create("request", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "wb", closefd=False) as file:

@@ -1,4 +1,4 @@
-"""How many tasks this machine can run at once, given its memory, cores, disk space, open files, and their limits."""
+"""How many tasks this machine can run at once, given its free resources and the limits of a sandbox."""
 
 from __future__ import annotations
 
@@ -128,10 +128,10 @@ def available_cores(mounts: str | None = None, own: str | None = None) -> float:
 
 
 def _memory_groups(mounts: str | None, own: str | None) -> Iterator[tuple[int, int]]:
-    """Yield the limit of each cgroup that has one, and its use, in bytes.
+    """Yield the memory limit of each cgroup that has one, and the memory that the cgroup uses, both in bytes.
 
-    In version 1, a huge number means that there is no limit. Cached files that were not used lately do not count as
-    used: the kernel drops them when it needs the memory.
+    In cgroup version 1, a huge number means that there is no limit. Cached files that were not used lately do not count
+    as used: the kernel drops them when it needs the memory.
     """
     for version, group in _groups("memory", mounts, own):
         names = ("limit_in_bytes", "usage_in_bytes", "total_inactive_file")

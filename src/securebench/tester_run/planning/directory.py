@@ -85,7 +85,7 @@ def steady_umask() -> Iterator[None]:
 def earlier_header(directory: Path, *, resume: bool) -> RunHeader | None:
     """Return the header of the run to resume, or ``None`` if a run begins here.
 
-    Raises :class:`ConfigError` if the directory has a run and ``resume`` is off, or has other files.
+    Raises :class:`ConfigError` if the directory has a run and ``resume`` is off, or if it has other files but no run.
     """
     header = read_header(directory)
     if header is not None and not resume:
@@ -149,7 +149,7 @@ def require_candidates(directory: Path, entries: Iterable[RecordEntry]) -> None:
             continue
         checked.add(digest)
         try:
-            store.load(CandidateKind.WORKSPACE, digest)  # any kind is loaded as this one, which is not read into memory
+            store.load(CandidateKind.WORKSPACE, digest)  # whatever its kind, so that it is not read into memory
         except StorageError as error:
             hint = "restore the directory from a copy, or start a new run in another --output-dir"
             problems.append(Problem(error.code, f"task {entry.task_id!r}: {error.message}", hint=hint))

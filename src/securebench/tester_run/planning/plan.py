@@ -206,7 +206,7 @@ class Plan:
         )
 
     def verifier_provenance(self) -> dict[str, JsonValue]:
-        """Return the version of each verifier by family, and its package and settings if it is an extension."""
+        """Return the version of each verifier by family. Extensions also have a package and a digest of settings."""
         return {
             name: {"version": verifier.version, **extension_provenance(verifier), **self._settings_of(name)}
             for name, verifier in self.verifiers.items()
@@ -324,7 +324,7 @@ def affordable_workers(requested: int, memory: int) -> int:
 def _command_line(config: TesterConfig, secrets: Iterable[str]) -> dict[str, JsonValue]:
     """Return the overrides, the agent's command and the name of ``agent_dir``, as the user gave them.
 
-    The run itself uses a copy of this directory with a different name.
+    The run itself uses a copy of ``agent_dir``, which has a different name.
     """
     redactor = Redactor(credentials=tuple(secrets))
     settings = config.harness.config

@@ -22,7 +22,7 @@ _EXAMPLES: Final = 5
 
 
 def selection_of(configured: TaskSelection, options: RunOptions) -> TaskSelection:
-    """Return the configured selection, with the values that the user gave for this run."""
+    """Return the configured selection. Values that the user gave for this run replace the configured ones."""
     given = {name: getattr(options, name) for name in configured.__dataclass_fields__}
     return replace(configured, **{name: value for name, value in given.items() if value not in (None, ())})
 

@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 _RECORD, _CANDIDATE, _TRAJECTORY, _OUTPUT, _EGRESS, _PROBLEM = (bytes([letter]) for letter in b"RCTOEP")
 
 _MAX_CANDIDATE: Final = 2 * TreeLimits().total_bytes
-"""Maximum bytes of a candidate: twice the limit of its files together, because an archive adds headers."""
+"""Maximum bytes of a candidate: twice the limit for the total size of its files, because an archive adds headers."""
 _MAX_OUTPUT: Final = 8 * MIB
 _MAX_EGRESS: Final = 16 * MIB
 _MAX_PROBLEMS: Final = 64 * 1024
 _MAX_TRIES: Final = 100
 """Maximum tries of an agent in one attempt. Real runs have fewer."""
 _SPARE: Final = 64 * 1024
-"""Bytes by which a trajectory may exceed its limit, because of its last line."""
+"""Bytes by which a trajectory may exceed its limit, which does not include the line that counts omitted lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What a worker sends: the record, the files of its candidate and trajectories if there are any, and texts.
+    """What a worker sends: a record, the files of the candidate and trajectories that it names, and texts.
 
-    ``output`` is the output of the verifier. ``problems`` are those of the run as a whole.
+    ``output`` is the output of the verifier. ``problems`` concern the whole run, not only this record.
     """
 
     record: bytes
@@ -84,10 +84,10 @@ class Receiver:
     log_egress: Callable[[Mapping[str, JsonValue]], None] | None
 
     def receive(self, pieces: Iterable[bytes], trial: TrialId, attempt: int, kind: CandidateKind) -> bytes:
-        """Return the record of an attempt at ``trial``, whose candidate is of this ``kind``, once its files are stored.
+        """Store the files that belong to the record of an attempt at ``trial``, and return the record.
 
-        Returns empty bytes if the worker was stopped. Raises :class:`DeliveryError`, :class:`StorageError`, and what
-        ``pieces`` raises.
+        ``kind`` is the kind of the candidate. Returns empty bytes if the worker was stopped. Raises
+        :class:`DeliveryError`, :class:`StorageError`, and what ``pieces`` raises.
         """
         parts = _Parts(pieces)
         line = b"".join(parts.of(_RECORD, MAX_LINE))

@@ -111,7 +111,7 @@ class Shipment:
     def _packed(self) -> bytes:
         """The digest of the archive, followed by the pickled settings.
 
-        Also writes the archive, with all files that the settings refer to.
+        Also writes the archive, with the files of the pack and all other files that the settings refer to.
         """
         run, options = self._run, self._options
         pack, names = run.plan.pack, dict[Path, str]()

@@ -1,4 +1,4 @@
-"""The worker of a run on another machine. It has its own directory, and shares no files with the coordinator.
+"""A worker on another machine than the coordinator. The two share no files: the worker has its own directory.
 
 The directory of a machine (``SECUREBENCH_NODE_DIR``) has a directory for each run. The directory of a run contains
 the content that its workers share, and a directory for each worker. Directories in use are locked. A worker removes
@@ -169,16 +169,16 @@ class RemoteTrialWorker(RemoteWorker):
     def close(self) -> None:
         """See :class:`RemoteWorker`."""
         self._is_closed = True
-        with self._opening:  # what is opened after this would be left behind
+        with self._opening:  # waits for open(), so that everything that it opened is closed
             self._stack.close()
 
     def _require_run(self) -> None:
-        """Raise :class:`InfrastructureError` if this worker was closed: a run may end while its workers are opened."""
+        """Raise :class:`InfrastructureError` if this worker was closed: a run may end while open() is running."""
         if self._is_closed:
             raise InfrastructureError("the run has ended", code="executor-failed")
 
     def _make_places(self, run: str) -> Path:
-        """Remove what killed workers left on this machine, and return a new directory, which is locked."""
+        """Remove the directories that killed workers left on this machine, and return a new, locked directory."""
         top = node_directory()
         with storage_errors(top):
             make_private_directory(top)

@@ -18,8 +18,8 @@ TOP: Final = "workspace"
 class ArchiveAttack:
     """A tar archive of a directory: its entry in the catalogue of attacks, a name, and a function that makes it.
 
-    The archive must be refused, or unpacked without an effect outside of its directory. The function gets the absolute
-    path of a directory outside, into which some archives lead.
+    The archive must be refused, or unpacked without an effect outside of the target directory. The function gets the
+    absolute path of a directory outside of the target, in which some archives try to write.
     """
 
     entry: str

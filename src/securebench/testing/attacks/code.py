@@ -413,7 +413,7 @@ BOMBS = [
         _TIMEOUT,
         _PROTOCOL,
         _CRASHED,
-        _MEMORY,  # in gVisor, where each process uses the sandbox's memory
+        _MEMORY,  # in gVisor, whose kernel uses the sandbox's memory for each process
         timeout=5,
     ),
     _cheat(

@@ -27,7 +27,7 @@ _TERMINAL: Final[dict[str, Any]] = {
 
 
 def row(base: dict[str, Any] = _CHOICE, **changes: Any) -> bytes:
-    """Return a valid row, with ``changes`` to its top-level keys, as a line."""
+    """Return the row ``base`` as a line, with ``changes`` to its top-level keys."""
     return json.dumps({**base, **changes}).encode() + b"\n"
 
 
@@ -36,7 +36,7 @@ HONEST: Final = row()
 
 @dataclass(frozen=True, slots=True)
 class PackAttack:
-    """A pack that must be refused: its entry in the catalogue of attacks, a name, the error's code, and its files.
+    """A pack that must be refused: its files, entry in the catalogue of attacks, name and expected error code.
 
     ``prepare`` adds other things to the directory of the pack.
     """

@@ -83,7 +83,7 @@ def _without_failures(lines: list[bytes]) -> list[bytes]:
 
 
 def _failure_replaced(lines: list[bytes]) -> list[bytes]:
-    """Put a pass in the place of a failure, with the failure's task, sequence number and hash of the record before."""
+    """Replace a failure by a pass that keeps the failure's task, sequence number and hash of the previous record."""
     bad, good = json.loads(lines[_failed(lines)]), json.loads(lines[_passed(lines)])
     kept = {name: bad[name] for name in ("sequence", "previous", "task_id")}
     lines[_failed(lines)] = json.dumps(good | kept).encode() + b"\n"

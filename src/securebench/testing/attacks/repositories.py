@@ -249,7 +249,7 @@ CONFIGURATION_CHEATS: dict[str, dict[str, str]] = {
         "evil.py": _HOOK,
     },
 }
-"""Cheats in files that a candidate may not change by default."""
+"""Cheats that need a change of at least one file that a candidate may not change by default."""
 
 _JUNIT = """\
 import atexit
@@ -279,7 +279,7 @@ _ENTRIES: Final = {
     "sitecustomize": "C09",
     "entry point": "C02",
 }
-"""Entries in the catalogue of attacks by cheat name, only where they differ from the default of the cheat's table."""
+"""Entries in the catalogue of attacks by cheat name. Other cheats have C05 (unittest) or C01 (configuration)."""
 
 REPOSITORY_CHEATS: Final = (
     *(RepositoryCheat(_ENTRIES.get(name, "C05"), name, changes) for name, changes in UNITTEST_CHEATS.items()),

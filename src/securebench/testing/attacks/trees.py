@@ -1,8 +1,7 @@
 """Hostile workspaces: one function per trap, called on the host or run as a program by an agent in a sandbox.
 
 As a program (``python3 trees.py NAME``), this module sets the trap ``NAME`` in the working directory. It needs only the
-standard library.
-An ordinary user can set most traps.
+standard library. No trap needs root.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ TOO_LARGE = "too_large"
 
 @dataclass(frozen=True)
 class Trap:
-    """A trap: its entry in the catalogue of attacks, the expected outcome, and the function that sets it in a tree."""
+    """A trap: its entry in the catalogue of attacks, its expected outcome, and a function that sets the trap."""
 
     entry: str
     outcome: str
@@ -298,7 +297,7 @@ def git_textconv(root: Path) -> None:
 
 @_trap("G04", SEALED)
 def git_filters(root: Path) -> None:
-    """Make git read and write files through programs, configured where no option disables them."""
+    """Make git read and write files through programs, also by ``info/attributes``, which no option of git disables."""
     filters = "".join(f'\t{kind} = "{_PROGRAM}"\n' for kind in ("clean", "smudge", "process"))
     git = _git(root, f'[filter "x"]\n{filters}\trequired = true\n', _ATTRIBUTES)
     (git / "info/attributes").write_text(_ATTRIBUTES)
@@ -306,7 +305,7 @@ def git_filters(root: Path) -> None:
 
 @_trap("G06", SEALED)
 def git_included_config(root: Path) -> None:
-    """Make git read more configuration files: an included one, a worktree's, and one outside of ``.git``."""
+    """Make git read more configuration files: an included one, a worktree's, and a user's ``.gitconfig``."""
     git = _git(root, "[include]\n\tpath = ../more\n[extensions]\n\tworktreeConfig = true\n")
     for path in (root / "more", git / "config.worktree", root / ".gitconfig"):
         path.write_text(f'[core]\n\tfsmonitor = "{_PROGRAM}"\n\tworktree = /etc\n')
@@ -344,7 +343,7 @@ def git_nested(root: Path) -> None:
 
 @_trap("G11", SEALED)
 def git_helpers(root: Path) -> None:
-    """Configure programs for everything that git delegates to helpers."""
+    """Make git run programs as its helpers: pager, editors, SSH, credentials and signatures."""
     keys = ("core.pager", "core.editor", "core.sshCommand", "credential.helper", "gpg.program", "sequence.editor")
     _git(root, "".join(f'[{key.partition(".")[0]}]\n\t{key.partition(".")[2]} = "{_PROGRAM}"\n' for key in keys))
 
@@ -368,7 +367,7 @@ def git_objects_of_the_host(root: Path) -> None:
 
 @_trap("G16", SEALED)
 def other_tools(root: Path) -> None:
-    """Leave files that other tools run: Mercurial, Subversion, npm, pip, make, editors."""
+    """Leave files that make other tools run programs or load code, such as Mercurial, npm, Python, make and editors."""
     for name, content in {
         ".hg/hgrc": f"[hooks]\npre-status = {_PROGRAM}\n[extensions]\nx = ./ran.py\n",
         ".svn/hooks/pre-commit": f"#!/bin/sh\n{_PROGRAM}\n",

@@ -95,7 +95,7 @@ _MODULES = ("sitecustomize", "usercustomize", "json", "random", "subprocess", "c
 
 @dataclass(frozen=True)
 class WorkspaceCheat:
-    """A cheat: its entry in the catalogue of attacks, the workspace that it left, and the reasons why it may fail."""
+    """A cheat: its entry in the catalogue of attacks, a name, its workspace, and the failure reasons it may get."""
 
     entry: str
     name: str

@@ -115,7 +115,7 @@ class BreakoutStage:
     small: Limits
 
     def together(self, attempts: list[BreakoutAttempt]) -> list[AttemptResult]:
-        """Make ``attempts`` in one sandbox. If it ends too early, make those that were not begun in another one.
+        """Make ``attempts`` in one sandbox. If it ends too early, use another one for attempts not yet begun.
 
         This repeats until all attempts were begun, or a sandbox begins none.
         """

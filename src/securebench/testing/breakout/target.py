@@ -94,7 +94,7 @@ class Target:
         yield "" if _harness_memory() - memory < _HARNESS_GROWTH else "grew"
 
     def close(self) -> None:
-        """End and remove everything."""
+        """Kill the victim, close the servers, and remove the directory."""
         self._stack.close()
 
     def __enter__(self) -> Self:

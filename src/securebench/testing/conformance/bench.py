@@ -105,7 +105,7 @@ class Check:
     """One property of every driver. ``sentence`` states it as a fact.
 
     ``needs`` are names in :data:`~securebench.sandboxes.enforcement.ENFORCEABLE`. A driver that declares one of them as
-    not enforced may fail the check. A driver that declares that it lacks one of the ``features`` is not checked.
+    not enforced may fail the check. If a driver declares that it lacks one of the ``features``, the check is skipped.
     """
 
     name: str
@@ -115,7 +115,7 @@ class Check:
     features: tuple[DriverFeature, ...] = ()
 
     def skipped(self, info: DriverInfo) -> str:
-        """Return why the driver described by ``info`` is not checked, or an empty string if it is."""
+        """Return why this check is skipped for the driver described by ``info``, or an empty string if it is not."""
         lacking = [feature for feature in self.features if feature in info.lacks]
         return f"this driver declares that it lacks {lacking[0]}" if lacking else ""
 
@@ -159,7 +159,7 @@ class CheckRegistry:
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """The result of one check. ``problem`` is empty if the driver conforms. ``skipped`` is why it was not run."""
+    """The result of one check. ``problem`` says why it failed, ``skipped`` why it was not run. Else they are empty."""
 
     check: Check
     problem: str = ""

@@ -1,6 +1,6 @@
 """Read a collected directory for checks: its complete current state, whatever form a driver returns it in.
 
-Do not use this for hostile content: checks know what they created.
+Use this only for files that the checks created, not for hostile content.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def surviving_processes_change_nothing(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.IMAGE_TREE)
 def an_image_stays_as_it_was(bench: Bench) -> None:
-    """Changes to a sandbox's root are not visible in other sandboxes or in the image's files (A24)."""
+    """Changes to a sandbox's root file system are not visible in other sandboxes or in the image's files (A24)."""
     path = _library(bench)
     with bench.driver.image_tree(bench.image) as tree:
         before = read_directory(tree.root / path.lstrip("/"))
@@ -171,7 +171,7 @@ def an_image_stays_as_it_was(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.IMAGE_TREE)
 def nothing_is_collected_too_early_or_too_late(bench: Bench) -> None:
-    """Collecting before the command has ended, after closing, or without ``collect`` in the spec raises an error."""
+    """Collecting before the command has ended, from a closed sandbox, or without ``collect`` in the spec fails."""
     path = _library(bench)
     sandbox = _collecting(bench, path)
     require_raises(sandbox.collected, InfrastructureError)

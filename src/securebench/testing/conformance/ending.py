@@ -62,7 +62,7 @@ def a_time_limit_ends_it(bench: Bench) -> None:
 
 @CHECKS
 def a_waiting_command_has_its_whole_time(bench: Bench) -> None:
-    """The time limit of a command that waits for input begins when the command is opened."""
+    """The time limit of a command that waits for input begins at ``open``, even if its process was started earlier."""
     for _ in range(2):
         waiting = bench.sandbox()
         process = waiting.open(probe_command("converse", timeout=_SHORT, waits=True))
@@ -99,7 +99,7 @@ def a_time_limit_ends_a_persistent_sandbox(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.HOST_MOUNTS)
 def daemons_end_with_an_ephemeral_command(bench: Bench) -> None:
-    """A daemon of an ephemeral command ends with it (A04)."""
+    """When a command in an ephemeral sandbox ends, the daemons that it started end too (A04)."""
     bench.sandbox(**_shared_mount(bench)).run(probe_command("tick", workspace_path("ticks"), "leave"))
     _require_still(bench)
 
@@ -148,7 +148,7 @@ def kill_after_the_end_changes_nothing(bench: Bench) -> None:
 
 @CHECKS
 def waiting_twice_returns_the_same(bench: Bench) -> None:
-    """Waiting again returns the same state."""
+    """Waiting a second time for the same process returns the same state."""
     process = bench.sandbox().open(probe_command("emit", "unread", "", "5"))
     require_equal(process.wait(), process.wait(), "the two states")
 

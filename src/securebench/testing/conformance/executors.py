@@ -48,7 +48,7 @@ class SleepingWorker(Worker):
 
     @property
     def remote_settings(self) -> bytes:
-        """See :class:`Worker`. They are longer than one message should be."""
+        """See :class:`Worker`. These settings are longer than one message should be."""
         return bytes(100_000)
 
     @property

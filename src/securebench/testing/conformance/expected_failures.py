@@ -20,7 +20,7 @@ GVISOR: Final[Mapping[str, str]] = {
     "files_are_described": "the gVisor of Debian 12 does not support AT_NO_AUTOMOUNT, and answers EINVAL",
     "read_only_mounts_stay_as_they_are": "gVisor checks the mode of a file first, and answers EACCES instead of EROFS",
     "privileges_cannot_be_gained": "gVisor filters only system calls of the first process and its children; "
-    "none reaches the host",
+    "no system call of a sandbox reaches the host's kernel",
     "an_ordinary_user_cannot_do_what_is_forbidden": "devices and priorities belong to gVisor's kernel",
     "root_cannot_do_what_is_forbidden": "devices and priorities belong to gVisor's kernel",
 }
@@ -35,5 +35,5 @@ def expected_failure(check: Check, info: DriverInfo) -> str:
     if weak := [name for name in check.needs if name in info.weaker]:
         return f"this driver declares that it does not enforce: {ENFORCEABLE[weak[0]]}"
     if info.foreign_files and check.name == FOREIGN_FILES:
-        return "this driver declares that files may be owned by another user of the host"
+        return "this driver declares that files of root in a sandbox may belong to another user of the host"
     return GVISOR.get(check.name, "") if info.runtime == RUNSC else ""

@@ -59,7 +59,7 @@ def the_first_process_has_no_other_variables(bench: Bench) -> None:
 
 @CHECKS
 def arguments_arrive_exactly(bench: Bench) -> None:
-    """Arguments arrive unchanged: spaces, newlines, quotes, Unicode, options, shell syntax (A21)."""
+    """Arguments with spaces, newlines, quotes, Unicode, options or shell syntax arrive unchanged (A21)."""
     arguments = ("a b", "line\nbreak", "", "é✓𝄞", "-rf", "--help", "$(touch x)", "'\"`", "\\", "*", "\x1b[31m")
     for persistent in (False, True):
         result = bench.sandbox(persistent=persistent).run(probe_command("facts", *arguments))
@@ -77,7 +77,7 @@ def the_working_directory_is_set(bench: Bench) -> None:
 
 @CHECKS
 def files_are_described(bench: Bench) -> None:
-    """``statx`` works, even with the flags of ``ls`` and ``stat`` in coreutils 9."""
+    """``statx`` works, even with the flags that ``ls`` and ``stat`` of coreutils 9 pass to it."""
     require_equal(bench.output("describe", "/etc"), "ok", "statx of /etc with AT_NO_AUTOMOUNT")
 
 
@@ -200,7 +200,7 @@ def mounts_can_be_refreshed(bench: Bench) -> None:
 
 @CHECKS
 def files_of_root_can_be_read_and_removed(bench: Bench) -> None:
-    """Files in a mounted directory that only root in the sandbox may access remain accessible to the caller."""
+    """The driver's caller can read and remove private files that root in a sandbox creates in a mounted directory."""
     directory = bench.shared()
     mounts = (Mount(directory, workspace_path(), read_only=False),)
     require_equal(bench.output("shut", workspace_path("closed"), mounts=mounts, user=ROOT), "ok", "writing")
@@ -311,7 +311,7 @@ def only_its_own_processes_are_seen(bench: Bench) -> None:
 
 @CHECKS
 def the_host_name_reveals_nothing(bench: Bench) -> None:
-    """The host name is the same in every sandbox, and does not reveal the name of the host."""
+    """Every sandbox has the host name ``sandbox``, whatever the name of the host is."""
     require_equal(bench.facts()["hostname"], "sandbox", "host name")
 
 

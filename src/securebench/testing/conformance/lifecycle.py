@@ -119,7 +119,7 @@ def a_context_closes_its_sandbox(bench: Bench) -> None:
 
 @CHECKS
 def reaping_spares_live_processes(bench: Bench) -> None:
-    """Reaping does not remove sandboxes of a live process (L10)."""
+    """``reap`` does not remove sandboxes whose SecureBench process is still running (L10)."""
     sandbox = bench.sandbox(persistent=True)
     process = sandbox.open(probe_command("converse"))
     bench.driver.reap()
@@ -138,7 +138,7 @@ def a_driver_describes_itself(bench: Bench) -> None:
 
 @CHECKS
 def an_image_is_resolved_once(bench: Bench) -> None:
-    """A reference keeps its meaning for the driver's lifetime, and the image's id is a content address (I06)."""
+    """A driver resolves a reference to the same image each time, and the image's id is a digest (I06)."""
     first, second = (bench.driver.resolve_image(bench.image.reference) for _ in range(2))
     require_equal(first, second, "the image")
     require(first.id.startswith("sha256:"), f"the image's id is not a digest: {first.id!r}")
@@ -173,7 +173,7 @@ def a_mount_of_nothing_is_refused(bench: Bench) -> None:
 
 @CHECKS
 def a_mount_over_the_kernels_files_is_refused(bench: Bench) -> None:
-    """Mounts over the root or in the kernel's file systems are rejected (I02, I18)."""
+    """Mounts are rejected if their target is ``/``, relative, in a kernel file system or has ``..`` (I02, I18)."""
     source = bench.shared()
     for target in ("/", "/proc", "/sys/fs/cgroup", "/dev/shm", "relative", "/a/../etc"):  # noqa: S108 - refused anyway
         mounts = (Mount(source, target),)

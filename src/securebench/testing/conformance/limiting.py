@@ -50,7 +50,7 @@ def an_exit_code_alone_is_not_out_of_memory(bench: Bench) -> None:
 def processes_are_limited(bench: Bench) -> None:
     """The process limit stops a fork bomb (I08)."""
     count, stop = bench.output("spawn", "200", limits=limits(pids=32)).split()
-    require_equal(stop, "EAGAIN", "what stopped it")
+    require_equal(stop, "EAGAIN", "what stopped the forks")
     require(16 <= int(count) < 32, f"{count} children were started under a limit of 32 processes")
 
 
@@ -59,14 +59,14 @@ def the_process_limit_is_per_sandbox(bench: Bench) -> None:
     """Processes in one sandbox do not count against the process limit of another (I08)."""
     for _ in range(3):
         spawning = bench.sandbox(persistent=True, limits=limits(pids=32)).open(probe_command("spawn", "10"))
-        require_equal(read_until(spawning, b"\n"), b"10 ok\n", "children, and what stopped it")
+        require_equal(read_until(spawning, b"\n"), b"10 ok\n", "children, and what stopped the forks")
 
 
 @CHECKS
 def tmpfs_is_limited(bench: Bench) -> None:
     """``/tmp`` holds as much as its limit, and no more (I11)."""
     written, stop = bench.output("fill", "/tmp/big", str(64 * MIB), limits=limits(tmpfs=8 * MIB)).split()  # noqa: S108
-    require_equal((written, stop), (str(8 * MIB), "ENOSPC"), "bytes written, and what stopped it")
+    require_equal((written, stop), (str(8 * MIB), "ENOSPC"), "bytes written, and what stopped the writing")
 
 
 @CHECKS.needing("memory")
@@ -82,7 +82,7 @@ def file_size_is_limited(bench: Bench) -> None:
     mount = Mount(bench.shared(), workspace_path(), read_only=False)
     path = workspace_path("big")
     written, stop = bench.output("fill", path, str(8 * MIB), mounts=(mount,), limits=limits(file_size=MIB)).split()
-    require_equal((written, stop), (str(MIB), "EFBIG"), "bytes written, and what stopped it")
+    require_equal((written, stop), (str(MIB), "EFBIG"), "bytes written, and what stopped the writing")
 
 
 @CHECKS

@@ -64,7 +64,10 @@ def stutter(count: str) -> None:
 
 
 def flood(size: str) -> None:
-    """Write ``size`` bytes to stdout and as many to stderr, buffered, because gVisor may write only a part at once."""
+    """Write ``size`` bytes to stdout and as many to stderr.
+
+    The streams are buffered, because on gVisor one ``os.write`` may write only a part of its data.
+    """
     for _ in range(int(size) // 65536):
         sys.stdout.buffer.write(b"o" * 65536)
         sys.stderr.buffer.write(b"e" * 65536)
@@ -296,7 +299,7 @@ def loopback(name: str) -> None:
 
 
 def spawn(count: str) -> None:
-    """Start up to ``count`` children that sleep. Print their number, and ``ok`` or the error that ended this."""
+    """Start up to ``count`` children that sleep. Print their number, and ``ok`` or the error that prevented more."""
     started = 0
 
     def more() -> None:
@@ -338,7 +341,7 @@ def plant(path: str) -> None:
 
 
 def harvest(path: str) -> None:
-    """Run the set-id copy of :func:`plant`, and print the user and group that it runs as."""
+    """Run the set-id copy that :func:`plant` created, and print the user and group that it runs as."""
     code = "import os; print(os.geteuid(), os.getegid())"
     subprocess.run([path, "-I", "-S", "-c", code], check=True)  # noqa: S603 - the attack itself
 

@@ -195,7 +195,7 @@ def output_that_fits_is_not_truncated(bench: Bench) -> None:
 
 @CHECKS
 def on_output_sees_everything(bench: Bench) -> None:
-    """A listener receives every chunk, including those beyond ``capture``."""
+    """The function ``on_output`` receives every chunk, including those beyond ``capture``."""
     seen = {Stream.STDOUT: 0, Stream.STDERR: 0}
 
     def count(chunk: tuple[Stream, bytes]) -> None:
@@ -207,7 +207,7 @@ def on_output_sees_everything(bench: Bench) -> None:
 
 @CHECKS
 def output_at_once_is_never_lost(bench: Bench) -> None:
-    """The output of a process in its first moments is never lost, even in a persistent sandbox."""
+    """Output that a process writes right after its start is never lost, even in a persistent sandbox."""
     sandbox = bench.sandbox(persistent=True)
     for number in range(10):
         result = sandbox.run(Command(argv=("/bin/cat", "/etc/passwd"), timeout_seconds=TIMEOUT_SECONDS))

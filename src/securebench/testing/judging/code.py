@@ -1,4 +1,4 @@
-"""Judge code like a run does: a candidate, tests, and a driver."""
+"""Judge code like a run does, from a candidate, tests and a driver."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def view_of(
 
 
 def artifact(text: str | None) -> CandidateArtifact:
-    """Return a sealed candidate of ``text``; ``None`` stands for content that is not text."""
+    """Return a candidate as if the store had loaded it. A ``text`` of ``None`` stands for content that is not text."""
     data = (text or "").encode("utf-8", "surrogatepass")
     digest = hashlib.sha256(data).hexdigest()
     return CandidateArtifact(CandidateKind.CODE, digest, len(data), Path("candidates") / digest, text)
 
 
 def context(driver: SandboxDriver) -> VerifyContext:
-    """Return the context that a run would give to the verifier."""
+    """Return a context for the verifier, like that of a run but with the limits :data:`LIMITS`."""
     return VerifyContext(
         driver=driver, policy=VerificationPolicy(), report=Reporter(), limits=LIMITS, scratch=Path("scratch")
     )

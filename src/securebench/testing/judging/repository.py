@@ -1,4 +1,4 @@
-"""Judge changes to a repository like a run does: a task, a small repository, and the changed files."""
+"""Judge changes to a repository like a run does, from a task, a small repository and the changed files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ TREE = {
 GIT = CommitObjects(TREE)
 COMMIT = GIT.commit
 FILES = {**TREE, ".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": f"{COMMIT}\n"}
-"""The files of the repository that a judgement needs. Git also needs the objects in :data:`GIT`."""
+"""The files that a verifier needs in the repository. Git also needs the objects in :data:`GIT`."""
 PYTEST = ["python3", "-m", "pytest", "-q", "tests/test_numbers.py"]
 EVERYTHING = {"allow_sensitive_paths": ["**"]}
 """A policy that allows all sensitive paths."""
@@ -100,7 +100,10 @@ class RepositoryJob:
     def judge(
         self, driver: SandboxDriver, root: Path, changes: Mapping[str, str | FileVersion | None]
     ) -> VerificationResult:
-        """Return the verdict on ``changes``: content by path, or ``None`` to remove. ``root`` must be unused."""
+        """Return the verdict on ``changes``, which map paths to new content, or to ``None`` for a removed file.
+
+        ``root`` is an unused directory.
+        """
         delta = {name.encode("utf-8", "surrogateescape"): _version(version) for name, version in changes.items()}
         store = CandidateStore(root / "candidates")
         candidate = store.seal_patch(delta, render(delta, _EmptyTree()))

@@ -1,4 +1,4 @@
-"""Judge text like a run does: a sealed candidate, and the views that the lanes allow."""
+"""Judge text like a run does, from a candidate and the fields of a task in their lanes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.base import TextVerifier, VerificationResult, VerifyContext
 
 NO_CONTEXT = cast("VerifyContext", None)
-"""No context: text verifiers use no driver, policy or scratch directory. Using one of them raises an error."""
+"""No context: text verifiers need none, except for a judge model. Reading a field of the context raises an error."""
 
 
 def verdict(

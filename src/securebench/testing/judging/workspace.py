@@ -40,14 +40,14 @@ class TreeLink:
 
 
 Tree = dict[str, str | bytes | TreeLink | None]
-"""Relative path to content; ``None`` is an empty directory; a file whose content begins with ``#!`` is executable."""
+"""Content by relative path. ``None`` is an empty directory. A file whose content begins with ``#!`` is executable."""
 
 
 @dataclass
 class WorkspaceJob:
     """A terminal task. ``files`` are the hidden files in ``eval.test_files``; ``public`` are read-only assets.
 
-    ``evals`` and ``hidden`` are further fields of ``eval``: evaluation inputs, and values for the verifier only.
+    ``evals`` and ``hidden`` are further fields of ``eval``, in the lanes ``evaluation_inputs`` and ``hidden``.
     """
 
     checker: Any = field(default_factory=lambda: {"command": ["python3", CHECK]})

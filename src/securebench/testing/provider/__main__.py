@@ -30,7 +30,7 @@ _STATUSES: Final = range(400, 600)
 
 
 def main() -> int:
-    """Run the provider until SIGINT or SIGTERM, and then write the requests that it received to stderr."""
+    """Run the provider until SIGINT or SIGTERM. Then write the method and path of each recorded request to stderr."""
     arguments = _parser().parse_args()
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # in all threads; the main thread waits for the signals
     tls = None if arguments.certificate is None else Tls(arguments.certificate, arguments.key)

@@ -54,7 +54,7 @@ BESIDE: Final = frozenset(
 """Endpoints of providers' APIs for which the model has no script.
 
 The scripted provider reports success for them, so that a test notices a request that should have been blocked. The path
-``/chat/completions`` is not one of them: a request there that asks for no answer gets "not found".
+``/chat/completions`` is not one of them: it returns "not found" for a request that no script answers.
 """
 
 

@@ -55,7 +55,7 @@ class ModelConversation:
 
     @property
     def text(self) -> str:
-        """The prompt and all results, to search for a marker."""
+        """The prompt and all results, to search for a text that identifies the task."""
         return "\n".join((self.prompt, *self.results))
 
     @property
@@ -75,12 +75,12 @@ def objects(value: object) -> list[dict[str, Any]]:
 
 
 def user_texts(messages: list[dict[str, Any]]) -> tuple[str, ...]:
-    """Return the texts of the user's messages. Messages that contain only results are left out."""
+    """Return the texts of the user's messages. Messages without text, such as those with only results, are left out."""
     return tuple(filter(None, (text_of(one.get("content")) for one in messages if one.get("role") == "user")))
 
 
 def text_of(content: object) -> str:
-    """Return the text of a message's or result's content, in any of its forms."""
+    """Return the text of ``content``, the content of a message or result: a string or a list of parts."""
     return content if isinstance(content, str) else "\n".join(_texts(content))
 
 

@@ -20,10 +20,10 @@ _GARBLED: Final = b'{"type": "message", "content": ['
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A request for a model's answer to which a fault may apply.
+    """A request for a model's answer, for which a :data:`FaultPlan` may choose a fault.
 
     ``number`` counts these requests from 1. ``attempt`` counts from 1 how often this answer was requested. A request of
-    the gateway itself is not counted: it has the number of the request before it, and its attempt is always 1.
+    the gateway itself is not counted: it has the number of the agent's latest request, and its attempt is always 1.
     """
 
     number: int

@@ -33,7 +33,7 @@ Event = dict[str, Any]
 def read(body: Mapping[str, Any]) -> ModelConversation:
     """Return the conversation in a request's body. The values in the body may be anything.
 
-    :func:`addressed` adds what the path says.
+    The model and the streaming mode are not in the body but in the path: :func:`addressed` adds them.
     """
     contents = objects(body.get("contents"))
     answered = [place for place, content in enumerate(contents) if content.get("role") == "model"]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-"""The limit of a request's body, compressed and decompressed."""
+"""The maximum size of a request's body, both as received and after decompression."""
 
 _GZIP: Final = 31
 
@@ -48,7 +48,10 @@ class BodyError(Exception):
 
 
 def read_body(source: BufferedIOBase, headers: Mapping[str, str]) -> bytes:
-    """Return a request's body. Names of ``headers`` are in lower case. Raises :class:`BodyError` and ``OSError``."""
+    """Return a request's body, decompressed. Raises :class:`BodyError` and ``OSError``.
+
+    Names of ``headers`` are in lower case.
+    """
     is_chunked = headers.get("transfer-encoding", "").lower() == "chunked"
     raw = _chunks(source) if is_chunked else source.read(_size(headers.get("content-length", "0"), 10))
     return _decompressed(raw, headers.get("content-encoding", "identity").lower())

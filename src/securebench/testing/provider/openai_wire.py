@@ -65,7 +65,7 @@ def _is_the_models(item: Mapping[str, Any]) -> bool:
 
 
 def _shell(tools: list[dict[str, Any]]) -> Tool | None:
-    """Return the tool that runs commands: a function of the client, or else ``local_shell`` or the tool ``exec``."""
+    """Return the tool that runs commands: a shell function, or else a ``local_shell`` or custom ``exec`` tool."""
     functions = [
         Tool("function", str(tool.get("name")), _properties(tool)) for tool in tools if tool.get("type") == "function"
     ]

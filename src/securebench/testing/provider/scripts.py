@@ -1,4 +1,4 @@
-"""Scripts: models that solve tasks, give up, cheat, or attack their sandbox.
+"""Scripts that make the model solve a task, give up, cheat, or attack its sandbox.
 
 Each public function except :func:`by_marker` returns a script. Commands are written for ``/bin/sh``. They start in the
 agent's working directory, which is the workspace, or for ``repo_patch`` the repository.

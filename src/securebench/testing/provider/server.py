@@ -1,4 +1,4 @@
-"""The provider: an HTTP server on loopback that supports all APIs."""
+"""The scripted provider: an HTTP server on loopback that supports the APIs in ``wires.py``."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class _Server(ThreadingHTTPServer):
         return connection, address
 
     def shutdown_request(self, request: Any) -> None:
-        """Forget a closed connection."""
+        """Forget a connection, and close it."""
         self._connections.discard(request)
         super().shutdown_request(request)
 

@@ -107,7 +107,10 @@ class ModelAnswer:
 
 
 def answer_at(script: Script, results: int) -> ModelAnswer:
-    """Return the script's answer after this many results, or ``NOTHING_LEFT`` after the script's last answer."""
+    """Return the answer after this many results of commands.
+
+    It says ``NOTHING_LEFT`` if the script has no text or command for this answer.
+    """
     answers: list[list[Step]] = [[]]
     for step in script:
         answers[-1].append(step)

@@ -51,7 +51,10 @@ _KEY_HEADERS: Final = ("x-api-key", "x-goog-api-key", "api-key")
 
 
 def wire_of(path: str, headers: Mapping[str, str]) -> ApiWire:
-    """Return the API of a request, which its path or headers show. Names of ``headers`` are in lower case."""
+    """Return the API that a request's path or headers show, by default OpenAI's.
+
+    Names of ``headers`` are in lower case.
+    """
     if path.partition("?")[0].rstrip("/").endswith(_CHAT_PATH):
         return CHAT_COMPLETIONS
     if path.startswith(_GEMINI_VERSION) or "x-goog-api-key" in headers:

@@ -9,7 +9,7 @@
 
 The host relays frames. It parses only verdicts and failure reports, and accepts a verdict only from the tests' side
 (``relay.py``). The programs in the sandboxes are in ``guest/``. They are sent over stdin: nothing is mounted, and argv
-and the environment reveal nothing.
+and the environment reveal nothing about the task. They consist of these modules:
 
 * Both sides have ``text`` (JSON), ``wire`` (frames), ``plain``, ``values`` and ``codec`` (plain data), ``errors``
   (exceptions), ``operators``, ``shapes`` (descriptions of classes and objects) and ``peer`` (requests and replies).
@@ -17,7 +17,8 @@ and the environment reveal nothing.
 * The candidate's side also has ``lent`` (stand-ins for objects of the tests).
 * The tests' side also has ``names`` (who defines a name), and ``run``, ``notes`` and ``hints`` (how the tests ended,
   and why). ``remote``, ``flows``, ``twins``, ``fields``, ``subclasses``, ``enums`` and ``described`` make stand-ins for
-  objects and classes. ``arguments``, ``nan`` and ``results`` find tests that would pass with a wrong candidate.
+  the candidate's objects and classes. ``arguments``, ``nan`` and ``results`` find tests that would pass with a
+  wrong candidate.
 * ``forks`` lets one sandbox run the tests of many tasks. ``shared`` runs both sides in one process.
 
 ``docs/how-to/write-a-pack.md`` lists the features of a candidate that tests can use. Containers are copied. Changes to

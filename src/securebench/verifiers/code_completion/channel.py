@@ -86,7 +86,8 @@ class ChannelEndedError(Exception):
 class FrameChannel:
     """Exchanges frames with a process.
 
-    ``output`` has the first ``keep_output`` bytes that the process wrote to stderr before :meth:`stop_keeping`.
+    ``output`` has the first ``keep_output`` bytes of the process's stderr. :meth:`stop_keeping` cuts it off at the
+    marker ``OUTPUT_END``.
     """
 
     def __init__(self, process: SandboxProcess, *, keep_output: int = 0) -> None:
@@ -107,7 +108,7 @@ class FrameChannel:
 
         Output and frames arrive on two streams, in no particular order. Without waiting for the marker, the amount of
         output that is kept would be random. A process that never writes the marker delays this call by
-        ``_OUTPUT_SECONDS``.
+        up to ``_OUTPUT_SECONDS``.
         """
         deadline = time.monotonic() + _OUTPUT_SECONDS
         while OUTPUT_END not in self.output and len(self.output) < self._keep:

@@ -73,8 +73,8 @@ module.main()
 """Reads one length-prefixed program from fd 0, unbuffered, so that the program can read what follows.
 
 If the guest's Python has the same version as the host's, the guest uses the code that the host has compiled, which
-saves a fifth of its time. Otherwise it compiles the sources. Code and sources are compressed, so that a program fits
-into a pipe and sending it never blocks.
+saves a fifth of the guest's time. Otherwise the guest compiles the sources. Code and sources are compressed, so that a
+program fits into a pipe and sending it never blocks.
 """
 
 ARGV: Final = ("python3", "-I", "-B", "-c", _BOOTSTRAP)
@@ -121,7 +121,7 @@ def program_bytes(program: Program) -> bytes:
 
 @functools.cache
 def _source(name: str) -> tuple[str, str]:
-    """Return a module's full name and its text as :func:`_bare` shortens it, by more than a third."""
+    """Return a module's full name and its text, which :func:`_bare` makes shorter by more than a third."""
     source = resources.files(_PACKAGE).joinpath(f"{name}.py").read_text(encoding="utf-8")
     return f"{_PACKAGE}.{name}", _bare(source)
 

@@ -1,4 +1,4 @@
-"""The request of a judgement. It is read from the view and the sealed candidate before the judgement uses a sandbox."""
+"""The request for a judgement. It is read from the task and the sealed candidate before a sandbox is used."""
 
 from __future__ import annotations
 

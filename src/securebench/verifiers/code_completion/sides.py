@@ -63,7 +63,7 @@ class CandidateSide(Side):
         self._request = request
 
     def start(self) -> FrameChannel:
-        """See :meth:`Side.start`. Sends program and code at once, and then waits until the program has started."""
+        """See :meth:`Side.start`. Sends program and code together, and then waits until the program has started."""
         # The process must outlast the start of the tests' side, which may try a kept sandbox first. The relay enforces
         # the real limits.
         process = _open(self._sandbox, 2 * START_SECONDS + _CHECK_SECONDS + self._request.deadlines.total)
@@ -81,7 +81,7 @@ class CandidateSide(Side):
 
 
 class JudgingSide(Side):
-    """The side of the tests. Its sandbox may come from ``kept``. If ``is_intact``, it may be put back there.
+    """The side of the tests. Its sandbox may come from ``kept`` and, if ``is_intact``, may be put there afterwards.
 
     The constructor tells ``kept`` that a sandbox is in use, and may wait for an idle one. :meth:`close` ends this use,
     so it must always be called.
@@ -160,10 +160,10 @@ class JudgingGuest(FrameChannel):
         self.send(program_bytes(Program.TESTS))
 
     def begin(self, seconds: float, output_limit: int, start_seconds: float) -> None:
-        """Begin a task that may take ``seconds`` and send ``output_limit`` bytes. For 0 seconds, the guest never forks.
+        """Begin a task that may take ``seconds`` and send ``output_limit`` bytes.
 
-        Raises :class:`ChannelEndedError`, for example if the next frame is not the answer to this call: an earlier
-        task may have written it.
+        If ``seconds`` is 0, the guest does not fork. Raises :class:`ChannelEndedError`, for example if the next frame
+        is not the answer to this call: an earlier task may have written it.
         """
         nonce = secrets.token_bytes(NONCE_BYTES)
         self._output_left = output_limit

@@ -72,8 +72,8 @@ class CodeCompletionVerifier(Verifier):
     Metadata: ``verifier``, ``version``, ``phase`` (``extraction``, ``start``, ``import``, ``tests``, ``verdict``),
     ``reason``, ``isolation``, ``image_id``, ``answered`` (how often the candidate answered or, with shared isolation,
     how many of its names the tests used), for a failure ``error`` (a builtin exception's name) and ``line`` (of the
-    tests), and ``duration_seconds``. ``note`` explains a failure
-    (:func:`~securebench.verifiers.code_completion.relay.explain`).
+    tests), and ``duration_seconds``. ``note`` is a short name for what may have caused a failure;
+    :func:`~securebench.verifiers.code_completion.relay.explain` returns a description of it.
     ``stderr`` is the candidate's output while it was loaded, limited in size. Later output is not kept, because it may
     contain arguments of the tests.
     """

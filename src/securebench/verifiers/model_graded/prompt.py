@@ -4,8 +4,8 @@
 * Each line of the response has a prefix, so none of them can look like another part of the prompt. All line separators
   of Unicode become line feeds.
 * Characters that a reader does not see, such as text-direction overrides, are escaped visibly. Only tabs, zero-width
-  joiners and the emoji style are kept. Text that looks like a special token of a chat format is escaped, too, because
-  an inference server might interpret it.
+  joiners and the emoji variation selector are kept. Text that looks like a special token of a chat format is escaped,
+  too, because an inference server might interpret it.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ CONTROL: Final = "I do not know."
 
 _PREFIX: Final = "| "
 _MARKS: Final = 500
-"""The most bytes that a prompt adds to its parts.
+"""The most bytes of a prompt in addition to its texts and the quoted response.
 
-These are the lines around a quotation, and the tokens of a chat format for two messages.
+These are the lines around the quotation, and the tokens of a chat format for two messages.
 """
 _ZERO_WIDTH_JOINERS: Final = "\u200c\u200d"
 """Invisible characters that are not escaped, because the spelling of some languages needs them."""

@@ -51,7 +51,7 @@ class JudgeSession(ABC):
 
 @dataclass(slots=True)
 class Conversation:
-    """The requests of one verification to a judge. Replies that are already known are used first."""
+    """The requests to a judge in one verification. Replies that are already known are used first."""
 
     session: JudgeSession
     replies_used: int = field(default=0, init=False)

@@ -7,7 +7,7 @@
              └── the sealed candidate's changes ────┴── carried over ────────────┴──→ final tree ─→ fresh sandbox
 
 The host computes the final tree from data alone, without git (``plan.py``). In a new sandbox of the image, a script of
-SecureBench applies the tree's differences to the repository before any code of the candidate runs (``layout.py``).
+SecureBench turns the repository into this tree before any code of the candidate runs (``layout.py``).
 Then the task's command runs (``checks.py``).
 
 The candidate's code runs in the same process as the tests, so evidence from this process can be forged. With a known

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from securebench.patches.model import Delta
 
 _BATCH: Final = 200
-"""The most names per program call: at most a megabyte, below the kernel's limit on arguments."""
+"""The maximum number of names per program call. They take at most a megabyte: less than the kernel allows."""
 
 TARGET: Final = "/opt/securebench/changes"
 """Where the sandbox mounts the changes."""

@@ -1,4 +1,4 @@
-"""Compute the tree to be judged from data: the trusted tree, then the candidate's changes, then the tests."""
+"""Compute, without a sandbox, the tree to be judged: the trusted tree, the candidate's changes, then the tests."""
 
 from __future__ import annotations
 

@@ -76,8 +76,8 @@ def _require_options(request: RepoPatchRequest, tree: FileTree) -> None:
 def _require_evidence(request: RepoPatchRequest, tree: FileTree) -> None:
     """Refuse the command of a ``test_by_test`` task if it names a test method, because its exit code would then decide.
 
-    The check of the pack sees only the command, in which a class with a lower-case name looks like a module. Raises
-    :class:`MaterializationError` (``command-not-test-by-test``).
+    Validation of the pack does not find every such command: without the repository's files, a class with a lower-case
+    name looks like a module. Raises :class:`MaterializationError` (``command-not-test-by-test``).
     """
     adapter = recognise(request.command)
     if request.test_by_test and adapter is not None and selects_method(adapter, request, tree):

@@ -84,7 +84,7 @@ def added_options(arguments: Sequence[str], tree: FileTree, directories: Sequenc
 
 
 def _section(path: str, text: str) -> Any:
-    """Return pytest's section of a configuration file, or ``None`` if it has none or cannot be parsed."""
+    """Return pytest's section of a file; ``None`` if it is missing or an empty TOML table, or the file is invalid."""
     name = PurePosixPath(path).name
     try:
         if name.endswith(".toml"):

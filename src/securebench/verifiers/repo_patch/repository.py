@@ -33,7 +33,7 @@ def require_commit(pristine: FileTree, commit: str) -> None:
 
 
 def head_commit(pristine: FileTree) -> str | None:
-    """Return the full lower-case commit of HEAD, or ``None`` if ``.git`` is missing or cannot be read."""
+    """Return the full lower-case commit of HEAD, or ``None`` if it cannot be read from ``.git``."""
     name = b"HEAD"
     for _ in range(_MAX_STEPS):
         text = _text(pristine, b".git/" + name)

@@ -38,7 +38,7 @@ class RepoPatchRequest:
 
     @property
     def expected(self) -> tuple[str, ...]:
-        """The ids of all tests that must pass."""
+        """The ids of all tests that must pass according to the task; empty if it names none."""
         return (*self.fail_to_pass, *self.pass_to_pass)
 
 

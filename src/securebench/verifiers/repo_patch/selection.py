@@ -35,12 +35,13 @@ _IMPORTABLE: Final = (b".py", b".pyc", b".so")
 
 
 class Selection:
-    """The test files of a command. ``tests`` are the files that the command or task names, as repository paths.
+    """The test files of a command. ``tests`` are the files that the command or task names, as paths in the repository.
 
     ``control_files`` are the Python files that may get controls, most informative first: files of ``fail_to_pass``
     tests, files that the task changed, other files of expected tests and of the command, and test files in directories
-    that the command names. If neither the command nor the task names existing files or directories, these are the test
-    files in the working directory. There are none if the command names a test method.
+    that the command names. If neither the command nor the task names existing files or directories, ``control_files``
+    are the test files in or below the working directory. If the command names a single test in a way that keeps
+    controls from running (:func:`selects_method`), ``control_files`` is empty.
     """
 
     def __init__(self, request: RepoPatchRequest, adapter: Adapter, pristine: PristineTree, tests: Delta) -> None:
@@ -70,11 +71,11 @@ class Selection:
         return list(dict.fromkeys(path for path in found if path is not None))
 
     def restored(self, candidate: Iterable[bytes], trusted: FileTree) -> list[bytes]:
-        """Return which paths of ``candidate`` to restore, even where the policy allows changes.
+        """Return which paths of ``candidate`` to restore from ``trusted``, even where the policy allows changes.
 
-        These are always the configuration and the files in ``tests``. Unless the task allows the exact path, they also
-        include files of the runner, new files that would be imported instead of a test file or its package, and files
-        of the ``trusted`` tree that look like tests.
+        Configuration files (:func:`is_configuration`) and the files in ``tests`` are always restored. The following are
+        restored unless the task allows the exact path: files of the runner, new files that Python would import instead
+        of a test file or its package, and files of the ``trusted`` tree that look like tests.
         """
         return sorted(
             path
@@ -146,7 +147,7 @@ def _working_directory(request: RepoPatchRequest) -> bytes:
 def _path(here: bytes, name: str) -> bytes | None:
     """Return the path in the repository that ``name`` means in the directory ``here``; ``None`` if it may be outside.
 
-    ``name`` comes from a command or a test id.
+    ``name`` comes from a command or a test id. If it is empty, the result is ``None``, too.
     """
     path = PurePosixPath(name.removeprefix("./"))
     if not name or path.is_absolute() or ".." in path.parts:

@@ -119,9 +119,9 @@ class _RepoPatchVerification:
             checks.run_tests(layout, self._adapter, self._controls, self._needed(checks), unchanged)
 
     def _needed(self, checks: CommandRun) -> Required | None:
-        """Return the tests that must pass if the task names none: those that exist without the change.
+        """Return the tests that must pass if the task names none: those that exist without the candidate's changes.
 
-        Returns ``None`` if the task names tests, or if the runner cannot list them.
+        Returns ``None`` if the task names tests that must pass, or if the runner cannot list tests.
         """
         unchanged = self._unchanged
         collecting = self._adapter.collecting if self._adapter else None

@@ -7,14 +7,15 @@
     expected_state                stays on the host
 
 The sandbox is new and has no network. It uses the task's image (or ``checker.image``) and a fixed environment. The
-verdict is the checker's exit code, as the driver reports it. Files do not count. Output counts only with an
-``expected_state``: the checker must then exit with 0 and print the state that it found, as JSON on its last line. The
-host compares the two states.
+verdict is the checker's exit code, as the driver reports it. Files that the checker writes do not count. Its output
+counts only with an ``expected_state``: the checker must then exit with 0 and print the state that it found, as JSON on
+its last line. The host compares the two states.
 
-Programs of the candidate that the checker starts run as the checker's user. The sandbox is persistent, so the checker
-is not its first process. In an ephemeral sandbox, a program that takes over the first process decides the exit code.
-A program of the candidate can still do to the checker what any process can do to another process of the same user,
-unless the checker prevents this (``prctl(PR_SET_DUMPABLE, 0)``). See docs/how-to/write-a-checker.md.
+Programs of the candidate that the checker starts run as the checker's user. The sandbox is persistent, so its first
+process is not the checker. In an ephemeral sandbox, the checker would be the first process, and a program that takes
+over that process decides the exit code. A program of the candidate can still do to the checker what any process can do
+to another process of the same user, unless the checker prevents this (``prctl(PR_SET_DUMPABLE, 0)``). See
+docs/how-to/write-a-checker.md.
 
 What a checker prints is not recorded, because it may contain evaluation inputs, and redaction does not recognize every
 part of them (F13 in docs/explanation/security.md). The exit code is recorded, so a checker can use it to report what

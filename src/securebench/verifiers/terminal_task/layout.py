@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from securebench.workspaces.bounded import WritableDirectory
 
 FRAMEWORK_ROOT: Final = "securebench"
-"""The directory of a workspace that belongs to SecureBench. The checker sees SecureBench's own copy, read-only."""
+"""SecureBench's own directory in a workspace. The checker's sandbox mounts a read-only version over it."""
 
 _INPUT_ROOTS: Final = tuple(f"{LANE_ROOTS[lane]}/" for lane in Visibility if lane is not Visibility.PUBLIC)
 _PUBLIC: Final = 0o755

@@ -48,9 +48,10 @@ class WorkspaceLinks:
     def resolve(self, path: bytes) -> bytes | None:
         """Return where the absolute ``path`` leads, following links as the kernel does; ``None`` for too many links.
 
-        Returns :data:`UNKNOWN` if the workspace does not determine this: for ``..`` after a name outside the workspace,
-        anything in ``/proc``, most of ``/dev``, very long paths, and paths by which the image may give access to
-        evaluation inputs. Raises :class:`CandidateFailedError` if all calls together took too much work.
+        Returns :data:`UNKNOWN` if the links of the workspace do not determine the target: for ``..`` after a name
+        outside the workspace, anything in ``/proc``, most of ``/dev``, very long paths, and paths by which the image
+        may give access to evaluation inputs. Raises :class:`CandidateFailedError` if all calls together took too much
+        work.
         """
         done, followed = b"", 0
         left = path.split(b"/")[::-1]
@@ -99,7 +100,7 @@ def _may_lead_back(path: bytes) -> bool:
     """Return whether a path outside the workspace, without ``..``, may lead to the evaluation inputs or an open file.
 
     Links of the image can give directories additional names (``/code`` for the workspace, ``/host`` for ``/``). So
-    ``proc``, ``dev`` and the inputs are recognized below any directory.
+    ``proc``, ``dev`` and the inputs are recognized by their names below any directory.
     """
     names = path.split(b"/")[1:]
     if names[:1] == [b"dev"] and not (len(names) == 2 and names[1] in _DEVICES):  # noqa: PLR2004 -- /dev/NAME

@@ -37,7 +37,7 @@ _SIMPLE: Final = re.compile(r"(?:[\w@%+=:,./ \t-]|'[\w@%+=:,./ \t-]*'|\"[\w@%+=:
 _ASSIGNMENT: Final = re.compile(r"\w+\+?=", re.ASCII)
 _PYTHON: Final = re.compile(r"python(?:3(?:\.\d+)?)?")
 _FLAGS: Final = re.compile(r"-[bBEIOPqsSuv]+")
-"""Options of Python without a value that do not change what is run."""
+"""Options of Python that take no value and do not change what is run."""
 _SCRIPT_RUNNERS: Final = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh", "perl", "ruby"})
 """Programs that take their first argument, unless it is an option, as the exact path of a script to run."""
 _SHEBANG_ROOM: Final = 256
@@ -108,7 +108,7 @@ class _Start:
         self._require_script(spec, context)
 
     def _require_script(self, spec: SandboxSpec, context: VerifyContext) -> None:
-        """Raise an error for a script that is missing, is not valid Python, or needs a module that the image lacks."""
+        """Raise an error for a missing script, invalid Python in a script, or a module that the image lacks."""
         words, count = self._words, 1
         name = PurePosixPath(words[0]).name
         is_python = _PYTHON.fullmatch(name) is not None
@@ -130,7 +130,7 @@ class _Start:
     def _source(self, path: str) -> bytes | None:
         """Return the content of an evaluation input; ``None`` for other files, directories, binary and long files.
 
-        Raises :class:`MaterializationError` if it is missing.
+        Raises :class:`MaterializationError` if the evaluation input is missing.
         """
         below = self._input(path)
         if below is None:
@@ -186,5 +186,6 @@ def _unusable(problem: str) -> MaterializationError:
     return MaterializationError(
         f"the task's checker cannot start: {problem}",
         code="checker-missing",
-        hint="list the checker's files in 'eval.test_files', and use an image with its programs, modules and Python",
+        hint="list the checker's files in 'eval.test_files', and use an image with the programs, modules "
+        "and Python version that the checker needs",
     )

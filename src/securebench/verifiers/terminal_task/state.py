@@ -63,7 +63,10 @@ def same_state(one: JsonValue, other: JsonValue) -> bool:
 
 
 def read_expected_file(root: AssetRoot, path: str) -> JsonValue:
-    """Return the JSON of the file ``path`` below an asset root. Raises :class:`MaterializationError`."""
+    """Return the JSON value in the file ``path`` below an asset root.
+
+    Raises :class:`MaterializationError` if the file cannot be read, has changed, or is not valid JSON.
+    """
     try:
         data = read_file(root.directory, path, MAX_STATE_BYTES)
         _require_unchanged(root, path, data)

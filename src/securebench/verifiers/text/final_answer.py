@@ -94,7 +94,10 @@ _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _FENCES: Final = ("```", "~~~")
 _DISPLAY: Final = frozenset({"\\[", "\\]", "$$", "\\(", "\\)"})
 _MARGIN: Final = re.compile(r"\s*(?:#{1,6}\s+|####|[\u2192\u21d2\u2234]|>\s*(?=[^\W\d_]|[*_`\"'(]))*\s*")
-"""Marks of a heading, arrow or block quote before a line. A dash may be a minus, and ``> 5`` is not 5."""
+"""Marks of a heading, arrow or block quote before a line.
+
+A dash is not one of them, because it may be a minus. Nor is ``>`` before a number, as in ``> 5``.
+"""
 
 _EXPLANATION: Final = re.compile(
     r"[\W_]{0,8}(?:explanation|reasoning|reason|rationale|justification|because)\b", re.IGNORECASE
@@ -183,7 +186,8 @@ def _marked(text: str, lines: list[str]) -> list[AnswerReading] | None:
         return [_agreed(found, text)]
     hashed = [(match.start(), match.end(), match[1]) for match in _HASHES.finditer(text)]
     if hashed and (hashed[-1][1] == len(text) or _has_digit(hashed[-1][2])):
-        # Other lines with four hashes may be headings. They are rivals if they have a number or are right above.
+        # Other lines with four hashes may be headings. They are rivals if they have a digit or are right above
+        # the last of these lines.
         rivals = [one for one in hashed[:-1] if _has_digit(one[2])]
         above = [one for one in hashed[-2:-1] if one[1] + 1 == hashed[-1][0]]
         return [_agreed([*rivals, *above, hashed[-1]], text)]
@@ -223,8 +227,8 @@ def _json_answers(text: str, lines: list[str]) -> list[str]:
 def _json_answer(text: str) -> list[str]:
     """Return the answers in the JSON object ``text``, then the values of its keys that suggest another answer.
 
-    These are the keys that :data:`_RIVAL_KEY` matches. The list is empty if no key holds an answer. Numbers keep
-    their spelling. A unit under its own key is appended to each.
+    Such keys match :data:`_RIVAL_KEY`. The list is empty if no key holds an answer. Numbers keep their spelling. A unit
+    under its own key is appended to each answer and value.
     """
     if not text.lstrip().startswith("{"):
         return []
@@ -260,9 +264,9 @@ def _on_last_line(lines: list[str]) -> list[AnswerReading] | None:
 
 
 def _declared(lines: list[str]) -> list[AnswerReading]:
-    """Return the text after the last cue that begins a line. Everything after that line is its remark.
+    """Return the text after the last cue that begins a line. All lines below that line are the remark.
 
-    Without a cue, return the first line if the second one begins an explanation.
+    The last line is not searched. Without a cue, return the first line if the second one begins an explanation.
     """
     explained = len(lines) > 1 and _EXPLANATION.match(lines[1])
     *earlier, (number, answer) = _cued(lines[:-1]) or [(0, lines[0] if explained else "")]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.session import JudgeSession
 
 MAX_WORDS: Final = 1_000
-"""The most words of a response. A longer one could list every possible answer."""
+"""The most words of a response to a ``contains_any`` rubric. A longer one could list every possible answer."""
 
 _SILENT: Final = frozenset({"", "the", "a", "an", "in", "at", "on", "of", "to"})
 """Words, as :func:`skeleton` returns them, that may separate a negation from the phrase that it denies.
@@ -122,7 +122,7 @@ def rubric_of(value: JsonValue) -> Rubric:
 
 
 def judge_response(text: str, rubric: Rubric) -> TextVerdict:
-    """Judge ``text``: first rejected phrases, then accepted phrases that are not taken back, then token F1."""
+    """Judge ``text`` by rejected phrases, then by accepted phrases (none may be taken back), then by token F1."""
     spoken = words(text)
     if len(spoken) > MAX_WORDS:
         return TextVerdict(FailureReason.CANDIDATE_TOO_LARGE, "length")
@@ -171,9 +171,9 @@ def _rejections(text: str, rubric: Rubric) -> Iterator[tuple[set[str], str]]:
 def _is_taken_back(phrase: tuple[str, ...], text: str) -> bool:
     """Return whether words beside ``phrase`` deny or hedge it: ``not the X``, ``unlike X``, ``X or Y``, ``X. No.``.
 
-    A denial counts if it is before the phrase in the same sentence, or is a single word after the phrase. A hedge
-    counts even if a sentence ends between it and the phrase. Both are also found when written with confusable letters,
-    such as a Cyrillic ``o``.
+    A denial counts if it is right before the phrase in the same sentence, or is alone right after the phrase. A hedge
+    counts even if a sentence ends between it and the phrase. Before the phrase, up to two words of :data:`_SILENT` may
+    be in between. Both are also found when written with confusable letters, such as a Cyrillic ``o``.
     """
     spoken, written = words(text), normalize_text(text).split()
     for at in _positions(phrase, spoken):

@@ -109,9 +109,9 @@ def judge_choice(
 
 
 def _concluded(found: Sequence[AnswerReading], choices: Sequence[str]) -> frozenset[int]:
-    """Return the choice whose label concludes a line.
+    """Return the choice that a line names by label as its conclusion, as in ``..., so B is correct``.
 
-    Empty if the text before the label contains a denial, a doubt or another choice.
+    Empty if the text before the conclusion contains a denial, a doubt or another choice.
     """
     for reading in found:
         end = _CONCLUSION.search(reading.answer)
@@ -238,7 +238,7 @@ def _is_taken_back(
 
 
 def _is_aside(sentence: str, rivals: frozenset[str]) -> bool:
-    """Return whether ``sentence`` is in parentheses, with no negation, doubt, number or word of another choice."""
+    """Return whether ``sentence`` is in parentheses, without numbers, denials, doubts, or words of other choices."""
     said = frozenset(words(sentence))
     other = rivals | NEGATIONS | DOUBTS | HEDGES | DISBELIEF
     is_free = said.isdisjoint(other) and not any(word[:1].isdigit() for word in said) and "?" not in sentence

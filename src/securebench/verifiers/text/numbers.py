@@ -145,7 +145,7 @@ def read_number(answer: str, question: Question) -> Number | None:
 
 
 def _without_subject(spoken: list[str], question: Question) -> list[str]:
-    """Return ``spoken`` without what it repeats of the question before *is*: ``9 squared is 81`` becomes ``81``."""
+    """Return ``spoken`` without a subject and verb that repeat the question: ``9 squared is 81`` becomes ``81``."""
     verb = next((at for at, word in enumerate(spoken) if word in COPULAS), 0)
     asked = {*words(question.text.replace("?", " "))}
     return spoken[verb + 1 :] if verb and any(map(_has_digit, spoken[:verb])) and {*spoken[:verb]} <= asked else spoken
@@ -170,9 +170,10 @@ def _without_circumstances(spoken: list[str], question: Question) -> list[str]:
 
 
 def is_rounded(lead: str, answer: str) -> bool:
-    """Return whether a marked ``answer`` after ``≈`` or a similar sign correctly rounds the number before the sign.
+    """Return whether a marked ``answer`` after ``≈`` or a similar sign is the number before the sign, rounded.
 
-    Also true if ``lead``, the text before the answer, does not end in such a sign.
+    Both rounding up and rounding down are accepted. Also true if ``lead``, the text before the answer, does not end in
+    such a sign.
     """
     about = list(_ABOUT.finditer(lead))
     if not about or lead[about[-1].end() :].strip("$ "):
@@ -270,8 +271,9 @@ def values_in(sentence: str) -> set[Fraction]:
 def result_of(answer: str) -> str:
     """Return the right side of the last equals sign in an equation. Other answers are returned unchanged.
 
-    ``x = 5`` and ``2 + 3 = 5`` give 5. ``x = 4, x = 5`` has two values and is returned unchanged, unless the last value
-    is computed. ``4 because 3 + 2 = 5`` is unchanged, too: its equation only explains an answer.
+    ``x = 5`` and ``2 + 3 = 5`` give 5, and so does ``x = 4, x = 2 + 3 = 5``, because its last value is computed.
+    ``x = 4, x = 5`` has two values and is returned unchanged. So is ``4 because 3 + 2 = 5``: its equation only explains
+    an answer.
     """
     signs = list(_EQUALS.finditer(answer))
     if not signs:

@@ -56,7 +56,10 @@ MAX_OTHER_WORDS: Final = 24
 """A text with more words beside the accepted answer is a discussion, not an answer."""
 
 _FEW_WORDS: Final = 3
-"""The fewest words in a description of a common noun. A shorter description could be another answer."""
+"""The fewest words in a description of a common noun, without an article at the start of the description.
+
+A shorter description could be another answer, unless it begins with a preposition.
+"""
 
 _GOVERNED: Final = 3
 """A preposition governs the names after it, up to a comma, ``and``, or this many words without a capital letter.
@@ -152,14 +155,14 @@ class Phrase:
         return self._may_precede(said[:at]) and self._may_follow(said[end:], said[at:end])
 
     def is_described_by(self, sentence: str, answer: str) -> bool:
-        """Return whether ``sentence``, after an ``answer`` with this phrase, only describes the phrase."""
+        """Return whether a ``sentence`` after ``answer`` only describes this phrase, or repeats the question."""
         said, given = _tokens(sentence), _tokens(answer)
         at = max(0, position(self.words, tuple(token.word for token in given)))
         is_name = self._is_name and _is_written_as_name(given[at : at + len(self.words)])
         return bool(said) and (self._repeats_question(said) or self._describes(said, is_name=is_name))
 
     def _repeats_question(self, said: list[_Token]) -> bool:
-        """Return whether ``said`` consists of words of the question: ``Yes - they are fruits``."""
+        """Return whether ``said`` repeats the question, as in ``Yes - they are fruits``. Always false after a *no*."""
         is_question = any("?" in token.ends for token in said)
         return (
             self.words != ("no",) and not is_question and all(self._is_silent(token.word, PRONOUNS) for token in said)
@@ -224,7 +227,7 @@ class Phrase:
         return form(spoken) and not self._has_another_name(said)
 
     def _is_note(self, said: list[_Token]) -> bool:
-        """Return whether ``said`` is a note without another name: years, a size, an abbreviation or its meaning."""
+        """Return whether ``said`` is a note without another name: years, a size, or the phrase's short or full form."""
         if not any(_LETTERS.search(token.word) for token in said):
             has_figures = any(character.isdigit() for token in said for character in token.word)
             return not (has_figures and self._is_list)  # "3, 5 (6)" could be a list of three

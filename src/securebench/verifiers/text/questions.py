@@ -112,7 +112,7 @@ class Question:
 
     @cached_property
     def _asked(self) -> frozenset[str]:
-        """Words of the asking sentence that would otherwise change a number: ``more``, ``each``, ``dozen``."""
+        """Words of the asking sentence that an answer may repeat, although they usually change a number: ``more``."""
         if self.words & HEDGES:
             return frozenset()
         asked = frozenset(word for word in NOT_UNITS - NUMBER_WORDS - OPERATIONS if {word, f"{word}s"} & {*self.asking})
@@ -157,7 +157,7 @@ class Question:
         )
 
     def _is_silent_after(self, word: str, rest: list[str]) -> bool:
-        """Return whether ``word`` adds nothing after a number. ``40 are not`` may repeat a ``not`` of the question."""
+        """Return whether ``word`` adds nothing after a number: ``40 are not red`` may repeat a question's *not red*."""
         dated = self._dated and word in {"ad", "ce"}
         repeated = word in NEGATIONS and (word, *rest[:1]) in {*pairwise(self.asking)}
         return dated or repeated or word in self._asked or self.is_silent(word)

@@ -85,7 +85,7 @@ class ExpectedAnswer:
 class ShortAnswerVerifier(TextVerifier):
     """Judges by ``accepted_answers`` and ``tolerance`` (hidden). Words of ``question`` (public) may surround an answer.
 
-    If all accepted answers are JSON numbers, they are compared as numbers, exactly unless there is a tolerance.
+    If all accepted answers are JSON numbers, the default tolerance is 0: values are compared, and not digits.
     """
 
     family = "short_answer"
@@ -117,7 +117,7 @@ def judge_short_answer(text: str, expected: ExpectedAnswer) -> TextVerdict:
         return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "none")
     for reading in found:
         if reading.whole or reading.is_first:
-            continue  # a whole text is compared below; text after a first line in words could be another answer
+            continue  # a whole text is compared below; after a first line in words, the rest could be another answer
         if verdict := _judge_reading(reading, expected):
             return verdict
         if _settles(reading, expected):
@@ -132,7 +132,7 @@ def judge_short_answer(text: str, expected: ExpectedAnswer) -> TextVerdict:
 def _judge_reading(reading: AnswerReading, expected: ExpectedAnswer) -> TextVerdict | None:
     """Return the verdict on an answer in one line.
 
-    Return ``None`` if the line gives neither an accepted answer nor different numbers.
+    Return ``None`` if the line gives neither an accepted answer nor several different numbers.
     """
     parts = tuple(reading.parts())
     if _is_exact(reading.answer, expected) or _is_exact(parts[0].answer, expected):

@@ -54,7 +54,7 @@ MAKERS: Final = _words(
     """wrote written authored created made discovered invented composed painted developed formulated designed built
     founded directed"""
 )
-"""Verbs for what a person is known for. They need not be in the question: ``it was written by``."""
+"""Verbs for what a person is known for: ``it was written by``. Beside a name, they are filler."""
 
 CONNECTORS: Final = _words(
     """because due caused called known named termed referred credited considered as official officially correct
@@ -281,4 +281,4 @@ POLARITY: Final = _words("do does did can could will would should may must")
 """Verbs that repeat a yes or no: ``No, it does not``."""
 
 HEDGES: Final = _words("or either maybe perhaps possibly probably unless versus vs and/or")
-"""Words that join another answer to an answer, or weaken it."""
+"""Words that add a second answer, or weaken an answer."""

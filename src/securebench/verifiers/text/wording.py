@@ -2,7 +2,7 @@
 
 :func:`rendered`, :func:`plain` and :func:`unwrapped` remove the Markdown and LaTeX that models put around answers.
 :func:`is_denied` and :func:`is_second_thought` decide whether the text around an answer explains it or takes it back.
-They use a closed list of English words and the structure of sentences. A doubtful sentence counts as another answer.
+They use closed lists of English words and the structure of sentences. In doubt, they assume the latter.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ _FONTS: Final = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|it|sf|tt|normal)|mbox|operatorname|fbox|boxed)\s?\{([^{}]*)\}"
 )
 _MATH: Final = re.compile(r"(?<![$\w])\$(?!\s)([^$\n]*[^\s$])\$(?![\d$])")
-"""Inline mathematics by pandoc's rule: no space inside the dollars, no digit after them. ``$5 and $6`` is text."""
+"""Inline mathematics by pandoc's rule: no space after the first dollar or before the second, no digit after the second.
+
+``$5 and $6`` is text.
+"""
 
 _SPACES: Final = re.compile(r"\\[,;:> ]|(?<=\S)~(?=\S)|\\\(|\\\)|\\\[|\\\]|\$\$|\\q?quad\b")
 _GROUP: Final = re.compile(r"(?<=\d)\\,(?=\d{3}(?!\d))")
@@ -127,7 +130,7 @@ def rendered(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return ``text`` without LaTeX fonts, spaces and delimiters, and with escapes resolved."""
+    """Return ``text`` without LaTeX fonts, LaTeX spaces, math delimiters and GSM8K annotations. Resolves escapes."""
     text = text.replace("\\$", _ESCAPED_DOLLAR).replace("\\%", "%").replace("{,}", ",").replace("\\!", "")
     text = _GROUP.sub(",", _CALCULATION.sub("", text))
     for _ in range(_MAX_NESTING):
@@ -206,8 +209,8 @@ def _announces_a_denial(found: set[str], *, colon: bool) -> bool:
 def is_second_thought(sentence: str, question: frozenset[str], rivals: frozenset[str] | None = None) -> bool:
     """Return whether a ``sentence`` after an answer takes it back, or could be another answer.
 
-    ``rivals`` are the words of all other answers, if they are known. Then a short sentence without any of them can be
-    harmless, unless it doubts or denies something, or is itself a new word or number.
+    ``rivals`` are the words of all other answers, if they are known. A short sentence with none of these words may then
+    be harmless, unless it doubts or denies something, or its only content word is not in ``question``.
     """
     tokens = _normalized(sentence)
     found = set(tokens)

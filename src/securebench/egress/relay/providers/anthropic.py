@@ -237,7 +237,10 @@ class Anthropic(Dialect):
         return {"type": "error", "error": {"type": kind, "message": message}}
 
     def read(self, event: Object) -> EventReading:
-        """Return what an event reports. The first event has the input tokens, each delta the output tokens so far."""
+        """Return what an event reports.
+
+        The first event has the input tokens, each ``message_delta`` the output tokens so far.
+        """
         match event.get("type"):
             case "message_start":
                 message = part(event, "message")

@@ -64,7 +64,7 @@ class EventReading:
     model: str = ""
     """The model that answers, if the event names it."""
     cached: CachedTokens | None = None
-    """How many of the input tokens were cached, if the event says so."""
+    """The input tokens that the provider read from its cache or wrote to it, if the event reports them."""
 
 
 NOTHING: Final = EventReading()
@@ -238,7 +238,7 @@ def error_kind(status: int, too_much: str, failed: str) -> str:
 
 
 def only(given: Object, known: Collection[str]) -> None:
-    """Raise :class:`RefusedError` if ``given`` has a parameter that is not in ``known``."""
+    """Raise :class:`RefusedError` if ``given`` has a parameter that is not in ``known`` and is not ``None``."""
     for name, value in given.items():
         if name not in known and value is not None:
             raise RefusedError(RelayRefusal.FIELD, f"the parameter {shown(name)} is not allowed")
@@ -256,7 +256,7 @@ def within_budget(given: Object, name: str, plan: RelayPlan) -> None:
 def whole_number(given: Object, name: str) -> None:
     """Raise :class:`RefusedError` if the limit ``name`` is given and not a whole number.
 
-    Providers may interpret values of other types differently.
+    The provider may interpret a value of another type in another way than the relay.
     """
     if given.get(name) is not None and count(given[name]) is None:
         raise RefusedError(RelayRefusal.FIELD, f"{name} must be a whole number of tokens")

@@ -173,7 +173,7 @@ class ChatCompletions(OpenAIDialect):
         return _reading(answer, "message")
 
     def error_trouble(self, status: int, body: Object) -> Trouble:
-        """Classify an error. OpenRouter answers 403 if it flagged a prompt."""
+        """Classify an error. If OpenRouter flags a prompt, it answers 403, which otherwise counts as ``REFUSED``."""
         if part(part(body, "error"), "metadata").get("flagged_input") is not None:
             return Trouble.DECLINED
         return super().error_trouble(status, body)
@@ -200,7 +200,7 @@ def _check_stream(body: Object) -> None:
 
 
 def _check_tool(tool: Object) -> None:
-    """Refuse a tool that the agent does not run. Some LLM gateways act on fields of other tool types."""
+    """Refuse a tool that the agent does not run, and extra fields: some LLM gateways act on them whatever the type."""
     if (kind := kind_of(tool, "")) not in _TOOLS:
         raise tool_refused(kind)
     if other := sorted(name for name in tool.keys() - {"type", "cache_control", kind} if tool[name] is not None):

@@ -72,7 +72,8 @@ _GENERATION: Final = frozenset(
         "topP",
     }
 )
-"""The allowed settings. Excluded: speech and images, which cost more than text, and the choice of other models."""
+"""The allowed fields of ``generationConfig``. Excluded: those that request speech or images, which cost more than text,
+and those that choose other models."""
 
 _TOOL_CONFIG: Final = frozenset({"functionCallingConfig", "includeServerSideToolInvocations", "retrievalConfig"})
 _TOOLS: Final = frozenset({"computerUse", "functionDeclarations"})
@@ -215,7 +216,7 @@ class Gemini(Dialect):
                 _check_parts(_fields(content, name, _CONTENT).get("parts"), parts)
 
     def retry_delay(self, body: Object) -> float | None:
-        """See :meth:`Dialect.retry_delay`. The delay is in an error detail, such as ``34.5s``, and not in a header."""
+        """See :meth:`Dialect.retry_delay`. The delay, such as ``34.5s``, is in an error detail and not in a header."""
         delays = [str(detail.get("retryDelay")) for detail in _details(part(body, "error"))]
         return next((float(found[1]) for delay in delays if (found := _DELAY.fullmatch(delay))), None)
 
@@ -286,7 +287,7 @@ def _check_generation(given: JsonValue, plan: RelayPlan) -> None:
 
 
 def _check_parts(given: JsonValue, known: frozenset[str]) -> None:
-    """Check parts, including those in the result of a function. ``known`` are the fields that a part may have."""
+    """Check parts, which may have the fields ``known``. Parts in a function's result may only have ``inlineData``."""
     for piece in _objects(given, "parts"):
         found = _fields(piece, "a part", known, RelayRefusal.CONTENT)
         result = _fields(found.get("functionResponse"), "functionResponse", _FUNCTION_RESPONSE, RelayRefusal.CONTENT)
@@ -333,7 +334,7 @@ def _details(error: Object) -> list[Object]:
 
 
 def _trouble(error: Object, otherwise: Trouble) -> Trouble:
-    """Classify an error object by the reasons in its details, which say more than its code."""
+    """Classify an error object by its status and the reasons in its details, or by its code; else as ``otherwise``."""
     code, reasons = error.get("code"), [str(detail.get("reason")) for detail in _details(error)]
     if any(reason.startswith("API_KEY_") for reason in reasons) or error.get("status") == "FAILED_PRECONDITION":
         return Trouble.REFUSED  # FAILED_PRECONDITION: billing is required, or the country is not supported

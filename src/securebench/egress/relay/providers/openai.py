@@ -207,7 +207,7 @@ class _Checks:
         self._items = _ITEMS | _PROVIDER_ITEMS if provider_tools else _ITEMS
 
     def tools(self, given: JsonValue) -> None:
-        """Check a list of tools. With newer models the tools are part of the input."""
+        """Check the tools of a request, a namespace or an input item. With newer models, tools are in the input."""
         for tool in objects(given, "tools"):
             kind = kind_of(tool, "")
             if kind == _GROUP:

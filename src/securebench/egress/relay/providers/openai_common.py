@@ -82,10 +82,10 @@ class OpenAIDialect(Dialect, ABC):
         """Accept all: no forwarded header enables anything that the body does not request."""
 
     def is_unknown_model(self, body: Object) -> bool:
-        """See :meth:`Dialect.is_unknown_model`. A 404 without a code may come from a server without this API."""
+        """See :meth:`Dialect.is_unknown_model`. The status 404 alone is not enough: the server may lack this API."""
         error = part(body, "error")
         message = str(error.get("message"))
-        # The second form is that of self-hosted servers such as vLLM.
+        # Self-hosted servers such as vLLM do not send these codes, so their message is checked.
         return error.get("code") in _UNKNOWN_MODEL or ("model" in message and "does not exist" in message)
 
     def error(self, status: int, message: str) -> Object:
@@ -120,7 +120,7 @@ def name_of_model(answer: JsonValue) -> str:
 
 
 def cached_tokens(usage: Object, details: str) -> CachedTokens | None:
-    """Return the cached tokens from the object ``details`` in ``usage``; ``None`` if they are not reported."""
+    """Return the cached tokens from the object ``usage[details]``; ``None`` if that object is missing or empty."""
     given = part(usage, details)
     if not given:
         return None

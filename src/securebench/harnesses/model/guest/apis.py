@@ -51,7 +51,7 @@ class ModelReply(NamedTuple):
 
 
 class ModelApi(ABC):
-    """One conversation with a model through one API. ``setup`` is what the harness configured."""
+    """One conversation with a model through one API. ``setup`` has its settings, such as ``model``."""
 
     path: str
     headers: ClassVar[Mapping[str, str]] = {}
@@ -106,7 +106,7 @@ class ChatCompletionsApi(ModelApi):
         self._limit = self._LIMITS[not setup["is_own"]]
 
     def adapt(self, error: bytes) -> bool:
-        """Use the other name of the token limit if ``error`` contains the current name, and return whether it did.
+        """Switch to the other name of the token limit if ``error`` contains the current one. Return whether it changed.
 
         Some servers know only ``max_tokens``, some models only the newer name ``max_completion_tokens``.
         """
@@ -283,7 +283,7 @@ class GeminiApi(ModelApi):
         }
 
     def take(self, answer: Any) -> ModelReply:
-        """See :meth:`ModelApi.take`. A call may have no id. Signatures of thoughts are sent back with their parts."""
+        """See :meth:`ModelApi.take`. A call may have no id. Parts are sent back as they are, with any signatures."""
         blocked = (answer.get("promptFeedback") or {}).get("blockReason") is not None
         candidate = {} if blocked else answer["candidates"][0]
         parts, reason = (candidate.get("content") or {}).get("parts") or [], candidate.get("finishReason")

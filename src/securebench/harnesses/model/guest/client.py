@@ -85,8 +85,8 @@ class ModelClient:
     def _post(self, body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
         """Return status, headers and body of the answer. If there is no answer, the status is 0 and the body says why.
 
-        The relay limits the time. With HTTP/1.0, the end of the connection ends the answer. Python's HTTP library is
-        not used, because loading it would take longer than loading the rest of the program.
+        There is no timeout here, because the relay has one. With HTTP/1.0, the end of the connection ends the answer.
+        Python's HTTP library is not used, because loading it would take longer than loading the rest of the program.
         """
         data = json.dumps(body).encode()
         lines = {**self._headers, "Content-Length": str(len(data))}.items()

@@ -28,7 +28,7 @@ _THOUGHTS_END: Final = "</think>"
 
 
 def main() -> None:
-    """Run the task, and report how it ended in the last event. Exits without that event if the provider fails."""
+    """Run the task, and print a last event that says how it ended. Exits without that event if the provider fails."""
     names = sorted((name for name in os.environ if name.startswith(SETUP)), key=lambda name: int(name[len(SETUP) :]))
     setup = json.loads("".join(os.environ.pop(name) for name in names))
     task = json.loads(Path(os.environ["SECUREBENCH_TASK_FILE"]).read_text(encoding="utf-8"))

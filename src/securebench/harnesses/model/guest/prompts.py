@@ -70,7 +70,7 @@ def fault_of(family: str, text: str) -> str:
         return "" if len(lines) == 1 or _ANSWER.search("\n".join(lines[-_LAST_LINES:])) else _NO_ANSWER
     if family == "code_completion":
         fences = sum(bool(_FENCE.match(line)) for line in lines)
-        return "" if fences == 2 or (not fences and _is_python(text)) else _NO_CODE  # noqa: PLR2004 - both ends
+        return "" if fences == 2 or (not fences and _is_python(text)) else _NO_CODE  # noqa: PLR2004 - two per block
     return ""
 
 
@@ -83,7 +83,7 @@ def _is_python(text: str) -> bool:
 
 
 def _texts(task: Mapping[str, Any]) -> list[str]:
-    """Return the prompts of a task, then its other texts, such as ``context``, each after its name."""
+    """Return the prompts of a task, then most of its other fields, such as ``context``, each after its name."""
     first = [task[name] for name in _PROMPTS if isinstance(task.get(name), str)]
     rest = {
         name: value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)

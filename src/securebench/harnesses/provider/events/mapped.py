@@ -60,9 +60,10 @@ class MappedEventParser(EventParser):
 
 
 def values_at(event: Event, path: str) -> list[Any]:
-    """Return the values at a path: keys with dots between them, and ``*`` for each item of a list or an object.
+    """Return the values at ``path`` in ``event``.
 
-    Each ``*`` yields at most ``MAX_ITEMS`` values.
+    A path consists of keys with dots between them. ``*`` stands for each item of a list or each value of an object, and
+    yields at most ``MAX_ITEMS`` values.
     """
     found: list[Any] = [event]
     for part in path.split("."):

@@ -1,7 +1,8 @@
 """The event stream of an agent program: one JSON object per line, from an untrusted writer.
 
-Any process in the sandbox can write to this stream, so an event is only a claim. Reading it is bounded in time and
-memory: lines that are too long, nested too deep, too many or not valid JSON are skipped and counted; nothing is raised.
+Any process in the sandbox can write to this stream, so an event is only a claim. Reading the stream is bounded in time
+and memory: lines that are too long, nested too deep, too many or not JSON objects are skipped and counted; nothing is
+raised.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ MAX_EVENTS: Final = 100_000
 """Maximum events of one try: many times as many as a long task has."""
 
 MAX_NUMBER: Final = 10**15
-"""The largest count that is accepted."""
+"""The largest count or amount that is accepted."""
 
 MAX_ITEMS: Final = 1000
-"""Maximum items that are read from a list in an event."""
+"""Maximum items that are read from a list or an object in an event."""
 
 Event = dict[str, Any]
 
@@ -94,7 +95,7 @@ def number_of(value: Any) -> int:
 
 
 def amount_of(value: Any) -> float | None:
-    """Return ``value`` rounded to six decimals if it is a finite, non-negative number, else ``None``."""
+    """Return ``value`` rounded to six decimals if it is a number from 0 to ``MAX_NUMBER``, else ``None``."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_NUMBER:
         return None
     return round(float(value), 6)

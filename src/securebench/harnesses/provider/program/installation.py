@@ -38,7 +38,7 @@ _MAX_LENGTH: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The installed program for each image, by image reference, and their runtime. All have the same version."""
+    """The program installed for each image, by image reference, and its runtime. All programs have the same version."""
 
     programs: Mapping[str, AgentProgram]
     runtime: AgentRuntime | None = None

@@ -46,7 +46,7 @@ _PYTHONS: Final = (f"usr/local/bin/python{PYTHON}", f"usr/bin/python{PYTHON}")
 class AgentRuntime:
     """A runtime: the beginning of the command line, the mounts that it needs, and its part of the run's identity.
 
-    ``lease`` protects its files from removal.
+    ``lease`` protects the files of the base image from removal.
     """
 
     command: tuple[str, ...]
@@ -86,7 +86,7 @@ def prepare_runtime(kind: Runtime, store: AgentStore, run: RunContext) -> AgentR
 
 
 def _real(root: Path, *paths: str) -> str:
-    """Return the real path, inside the tree ``root``, of the first of ``paths`` that is a file."""
+    """Return the real path, relative to the tree ``root``, of the first of ``paths`` that is a file in it."""
     for path in paths:
         with opened_inside(root, path) as descriptor:
             if descriptor is not None:

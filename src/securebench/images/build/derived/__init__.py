@@ -1,1 +1,1 @@
-"""Images built on top of others without an engine: files, sources, pinned wheels, and steps in a sandbox."""
+"""Building images without an engine: a base image plus files, sources, pinned wheels and the results of steps."""

@@ -56,7 +56,7 @@ _ENVIRONMENT = {
 """Environment variables of the steps, in addition to those of the image."""
 
 RunsSteps: TypeAlias = "Callable[[BuildScript, Callable[[bytes], None]], AbstractContextManager[StepsResult | None]]"
-"""Runs a script in a sandbox. The function that is the second argument receives its output.
+"""Runs the script in a sandbox, and passes the script's output to the function that is the second argument.
 
 The context manager yields ``None`` if this machine cannot create sandboxes. The result is valid until the block ends.
 Raises :class:`InfrastructureError`.
@@ -120,8 +120,8 @@ class DerivedBuild:
         """Add the image to ``incoming``, still without a name, and return its id.
 
         Raises :class:`ConfigError` (``recipe-invalid``), :class:`ImageError` (``image-unavailable`` for the base,
-        ``image-tool-missing``, ``image-build-failed``, ``image-too-large``, and the errors of sources and wheels) and
-        :class:`InfrastructureError`.
+        ``image-tool-missing``, ``image-build-failed``, ``image-too-large``), :class:`InfrastructureError`, and the
+        errors of :func:`fetch_source` and :func:`fetch_wheels`.
         """
         recipe, base = self.recipe, self._base()
         source, origin = self._source()

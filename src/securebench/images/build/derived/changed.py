@@ -46,11 +46,11 @@ def is_excluded(path: bytes) -> bool:
 
 
 def layer_of_overlay(descriptor: int, opaque: str, shift: int) -> Iterator[bytes]:
-    """Yield the layer in an overlay's upper directory, ``descriptor``, which is -1 if there were no changes.
+    """Yield the layer made from an overlay's upper directory, ``descriptor``, which is -1 if there were no changes.
 
     ``opaque`` is the extended attribute that marks directories that replace a directory of the image. ``shift`` was
-    added to each user and group id; with 0, root owns all files of the layer. Raises :class:`ImageError`
-    (``image-build-failed``, ``image-too-large``) and ``OSError``.
+    added to each user and group id in the upper directory; if it is 0, root owns all files of the layer. Raises
+    :class:`ImageError` (``image-build-failed``, ``image-too-large``) and ``OSError``.
     """
     if descriptor >= 0:
         for entry in walk(descriptor, is_excluded, layer=opaque):
@@ -106,7 +106,7 @@ class _ImageEntry:
         self._shift = shift
 
     def status(self) -> os.stat_result | None:
-        """Return the entry's ``lstat`` result, or ``None`` if the entry or its directory does not exist."""
+        """Return the entry's ``lstat`` result, or ``None`` if it does not exist or a parent is not a directory."""
         with suppress(OSError), self._directory() as above:
             return os.stat(self._name(), dir_fd=above, follow_symlinks=False)
         return None

@@ -36,7 +36,10 @@ class Additions:
 
 
 def add_image(incoming: Incoming, base: Base, layers: Sequence[Descriptor], additions: Additions) -> str:
-    """Add an image: the base's layers, then ``layers``, which must be stored and uncompressed. Return its id."""
+    """Add an image with the base's layers and then ``layers`` to ``incoming``. Return the image's id.
+
+    ``layers`` must be uncompressed and already stored in ``incoming``.
+    """
     for layer in base.manifest.layers:
         incoming.has(layer.digest)  # has() also keeps the layer for this image
     typed = [replace(layer, media_type=LAYER_TYPE) for layer in layers]

@@ -73,7 +73,7 @@ def _file(path: bytes, data: bytes, made: set[bytes], mode: int = 0o644) -> Iter
 
 
 def _directories(path: bytes, made: set[bytes]) -> Iterator[bytes]:
-    """Yield the entries of ``path`` and its parent directories, except those in ``made``, and add them to ``made``.
+    """Yield layer entries for the directory ``path`` and its parents, except those in ``made``. Add them to ``made``.
 
     A directory that the base already has keeps its content, but gets owner root and mode 755.
     """

@@ -1,4 +1,4 @@
-"""Walking directories that go into images, with the errors of a build."""
+"""Walk directories that go into images or come from them. Trees that are refused raise :class:`ImageError`."""
 
 from __future__ import annotations
 

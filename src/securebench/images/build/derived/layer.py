@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MTIME: Final = 1_577_836_800
-"""The time of all files: 2020-01-01, so that a layer does not depend on its build time.
+"""The modification time of all entries: 2020-01-01, so that a layer does not depend on its build time.
 
 It is not 0, because zip archives cannot store times before 1980.
 """

@@ -158,7 +158,7 @@ def _listing(http: HttpClient, page: Address) -> list[dict[str, Any]]:
         raise ImageError(
             f"{page.url} is not a page of a package index",
             code="source-unavailable",
-            hint=f"the index must support the JSON form of the simple API, as PIP_INDEX_URL={INDEX} does",
+            hint=f"set PIP_INDEX_URL to an index that supports the JSON form of the simple API, such as {INDEX}",
         )
     return [file for file in files if isinstance(file, dict)]
 
@@ -182,5 +182,5 @@ def _unavailable(url: str, error: HttpError) -> ImageError:
     return ImageError(
         f"cannot fetch {url}: {error}",
         code="source-unavailable",
-        hint="check the network and proxies (HTTPS_PROXY, SSL_CERT_FILE), and PIP_INDEX_URL if pip needs it",
+        hint="check the network and proxies (HTTPS_PROXY, SSL_CERT_FILE), and PIP_INDEX_URL if it is set",
     )

@@ -1,8 +1,8 @@
-"""The source of a derived image, and its record in the image.
+"""Fetch the source of a derived image, and describe the source for the image's label.
 
-One commit of a remote git repository is fetched without running anything from it. Only this module runs git on the
-host, and only when a user builds an image. It fetches objects into a new bare repository, with a fixed configuration,
-without hooks, templates, tags or a checkout. The result is then read as plain files.
+git fetches one commit of a remote repository, and nothing in the repository runs. Only this module runs git on the
+host, and only when a user builds an image. git fetches objects into a new bare repository, with a fixed configuration,
+without hooks, templates, tags or a checkout. That repository is then read as plain files.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SETTINGS: Final = (
 
 
 def fetch_commit(url: str, commit: str, directory: Path, protocols: str = "https") -> Path:
-    """Fetch only ``commit`` into ``directory``, which must not exist, and return that bare repository.
+    """Fetch only ``commit`` into a new bare repository at ``directory``, which must not exist. Return ``directory``.
 
     Raises :class:`ImageError` (``image-tool-missing``, ``source-unavailable``).
     """

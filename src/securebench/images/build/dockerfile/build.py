@@ -36,7 +36,7 @@ class Rewritten:
 
 
 def with_bases(text: str, bases: Mapping[str, str], arguments: Mapping[str, str]) -> Rewritten:
-    """Replace the images that ``FROM`` and ``COPY --from`` name in the Dockerfile ``text``.
+    """Replace images in the ``FROM`` and ``COPY --from`` instructions of the Dockerfile ``text``.
 
     ``bases`` maps image names, in any spelling, to replacements; ``arguments`` are build arguments. The
     ``--platform`` of a replaced image is dropped: the replacement is for this machine. Raises :class:`ConfigError`

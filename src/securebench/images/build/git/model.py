@@ -59,5 +59,5 @@ def unusable(what: str, problem: str, hint: str = "") -> ImageError:
     return ImageError(
         f"{what}: {problem}",
         code="source-unusable",
-        hint=hint or "use another release or commit, or put the files into a directory and name it in 'files'",
+        hint=hint or "use another release or commit, or add a directory with the files to the recipe's 'files'",
     )

@@ -31,7 +31,7 @@ _OFFSET_DELTA, _NAME_DELTA = 6, 7
 _MAX_CHAIN: Final = 4096
 _LOOSE = re.compile(r"[0-9a-f]{40}")
 PACK_INDEX: Final = re.compile(r"pack-[0-9a-f]{40}\.idx")
-"""The names of the indexes of packs that are read."""
+"""The file names of pack indexes. Packs whose index has another name are not read."""
 
 
 class GitObjects:
@@ -81,7 +81,7 @@ class GitObjects:
 
     @staticmethod
     def _loose_start(path: Path) -> bytes:
-        """Return the first bytes of a loose object, or ``b""`` for another file."""
+        """Return the first bytes of a loose object, decompressed, or ``b""`` if the file cannot be read as one."""
         try:
             with opened(path, OPEN_FILE) as descriptor:
                 return zlib.decompressobj().decompress(os.read(descriptor, 512), 64)
@@ -92,7 +92,7 @@ class GitObjects:
     def _kind(pack: _Pack, offset: int, kinds: dict[int, bytes]) -> bytes:
         """Return the kind of the object at ``offset``: for a delta, the kind of its base. Empty if unknown.
 
-        ``kinds`` contains the kinds by offset that are known so far. Each object of a chain is added to it.
+        ``kinds`` maps offsets to the kinds that are known so far. Each object in the chain of deltas is added to it.
         """
         chain: list[int] = []
         while offset not in kinds:
@@ -147,7 +147,7 @@ class GitObjects:
     def _resolve(self, pack: _Pack, offset: int) -> tuple[bytes, bytes]:
         """Return the kind and content of an object, which may be stored as a chain of deltas."""
         deltas: list[bytes] = []
-        room = 2 * MAX_OBJECT  # for the object and its deltas: the base of a delta may be the delta itself
+        room = 2 * MAX_OBJECT  # for the object and all its deltas together: a hostile chain of deltas may be a loop
         while True:
             number, size, at = pack.header(offset)
             room -= size
@@ -168,7 +168,9 @@ class GitObjects:
                 offset = base
             else:
                 raise ValueError(f"it has the unknown kind {number}")
-        work = 64 * MAX_OBJECT  # seconds: real chains have at most some hundred deltas, and large files shorter ones
+        # The most bytes that all deltas together may produce: seconds of work. Real chains produce less: they have at
+        # most a few hundred deltas, and fewer for large files.
+        work = 64 * MAX_OBJECT
         for delta in reversed(deltas):
             data = _apply_delta(data, delta)
             work -= len(data)

@@ -74,7 +74,8 @@ class _Reading:
                 if path in seen:
                     raise unusable(self._what, f"it has two entries with the name {printable_name(path)!r}")
                 seen.add(path)
-                if len(seen) > 2 * MAX_FILES:  # a tree that contains the same tree twice, at each depth, takes no space
+                # If each tree contains the next one twice, a few small objects give millions of paths.
+                if len(seen) > 2 * MAX_FILES:
                     raise unusable(self._what, f"it has more than {2 * MAX_FILES} files and directories")
                 if mode == DIRECTORY:
                     pending.append((path + b"/", wanted))

@@ -99,7 +99,10 @@ class Wheel:
             return file.read(member.file_size)
 
     def _target(self, name: str) -> "Path | None":
-        """Return the target path of a member, or ``None`` to skip it. Directories in ``.data`` are named by kind."""
+        """Return the target path of a member, or ``None`` to skip it.
+
+        Each directory in the wheel's ``.data`` directory has the name of a kind in ``places``, such as ``scripts``.
+        """
         parts = name.split("/")
         if ".." in parts or name.startswith("/") or not name.isprintable():
             raise WheelError(f"it contains the unsafe path {name[:100]!r}")

@@ -53,8 +53,8 @@ def _run(plan: Dict[str, Any], word: str, writing: int) -> int:
     sys.path.insert(0, os.path.join(HERE, plan["site"]))
     tests = [os.path.join(HERE, path) for path in plan["tests"]]
     root = os.path.join(HERE, plan["root"])
-    # Without these variables, the candidate's programs that the tests start run as in the authors' harness: each finds
-    # the modules beside it.
+    # These variables are not set in the authors' harness either. Without them, a program of the candidate that a test
+    # starts can import the modules beside it.
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONSAFEPATH", "PYTHONPATH"):
         os.environ.pop(name, None)
     import pytest

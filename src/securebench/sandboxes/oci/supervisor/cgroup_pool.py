@@ -40,7 +40,7 @@ class PooledCgroup:
     def __init__(self, group: Group) -> None:
         self.group = group
         commands, self._commands = os.pipe2(os.O_CLOEXEC)
-        actions = [(os.POSIX_SPAWN_DUP2, commands, 0), (os.POSIX_SPAWN_DUP2, 1, 2)]  # discard its errors
+        actions = [(os.POSIX_SPAWN_DUP2, commands, 0), (os.POSIX_SPAWN_DUP2, 1, 2)]  # discard the shell's errors
         try:
             self.pid = os.posix_spawn(
                 _SHELL[0], _SHELL, {"PATH": PATH}, file_actions=actions, setsid=True, setsigdef=DEFAULT_SIGNALS

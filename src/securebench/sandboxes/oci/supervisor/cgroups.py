@@ -27,7 +27,10 @@ INNER = "runtime"
 """Runtimes that manage cgroups themselves create a group with this name inside a sandbox's group."""
 
 _MEMORY_LEFT = 8 * 1024 * 1024
-"""Bytes that may be charged to a reused group: page cache, and kernel structures that are freed gradually."""
+"""The most bytes that may still be charged to a group when it is reused.
+
+They are page cache, and kernel structures that are freed gradually.
+"""
 
 _CHARGED_AT_ONCE = 1024 * 1024
 """An upper bound of the bytes that the kernel charges to a group at once.
@@ -107,7 +110,7 @@ def _version_2(mounts: str, own: str) -> list[Hierarchy]:
 
 
 def _delegated(directory: str) -> tuple[str, ...]:
-    """Return the controllers that can be enabled below ``directory``, if this user can write to it."""
+    """Enable the available controllers for groups below ``directory``, and return them. Return ``()`` on failure."""
     if not (os.access(directory, os.W_OK) and os.access(f"{directory}/cgroup.procs", os.W_OK)):
         return ()
     available = _read(f"{directory}/cgroup.controllers").split()
@@ -182,10 +185,10 @@ class Group:
         return self._kills()
 
     def kills_at_limit(self) -> int:
-        """Return how many kills were due to this group's own limit, not to a parent's limit or the machine's memory.
+        """Return a count that rises if a kill is due to this group's own limit, not a parent's or the machine's memory.
 
-        Version 2 counts them. Version 1 reports only peak usage. So if a sandbox has ever reached its limit, even with
-        page cache, all its kills are attributed to that limit.
+        Version 2 counts how often the group ran out of memory at its limit. Version 1 reports only peak usage. So if a
+        sandbox has ever reached its limit, even with page cache, all its kills are attributed to that limit.
         """
         return self._kills_at_limit()
 
@@ -208,7 +211,7 @@ class Group:
         return self.is_empty() and self._memory_used() <= _MEMORY_LEFT
 
     def remove(self) -> bool:
-        """Remove the group. Return whether it is gone: the kernel keeps it for a moment after the last exit."""
+        """Remove the group. Return whether it is gone: the kernel keeps it briefly after its last process exits."""
         self._kills = self._kills_at_limit = int
         gone = {directory for directory in self._all() if remove_group(directory)}
         self._directories = [directory for directory in self._directories if directory not in gone]
@@ -247,7 +250,7 @@ def kill_all(directory: str) -> None:
     """Kill every process of the group at ``directory``."""
     for pid in _processes(directory):
         with suppress(ProcessLookupError):
-            if pid:  # 0 is a process in another pid namespace; kill(0) would kill this process's own group
+            if pid:  # 0 is a process in another pid namespace; kill(0) would kill this process's process group
                 os.kill(pid, signal.SIGKILL)
 
 
@@ -263,8 +266,8 @@ def remove_group(directory: str) -> bool:
 def _kill_counter(directory: str, *, unified: bool, inner: bool) -> Callable[[], int]:
     """Return a function that returns the number of out-of-memory kills in a group and the groups inside it.
 
-    Version 1 counts a kill only in the group of the killed process. With ``inner``, an eventfd counts out-of-memory
-    events instead.
+    Version 1 counts a kill only in the group of the killed process. So with ``inner`` on version 1, an eventfd counts
+    out-of-memory events instead.
     """
     if inner and not unified:
         return _OomEvents(directory).count

@@ -76,8 +76,9 @@ class SupervisedContainer:
         for number, (source, read_only) in enumerate(request["mounts"]):
             mounts.stage(source, f"{self.directory}/mounts/{number}", read_only=read_only)
         if self._context.hierarchies:
-            # A pooled process is a shell. It could neither enter a network namespace nor create a user namespace, and
-            # with a runtime that does not detach, the streams would stay open here until the container exits.
+            # A pooled process is a shell, which cannot enter a network namespace or create a user namespace. With a
+            # runtime that does not detach, the supervisor's copies of the streams would stay open until the container
+            # exits.
             may_pool = request["detached"] and not self._enters and request["processes"] is None
             self._pooled = cgroup_pool.take(request["limits"]) if may_pool else None
             self._cgroup_pool = cgroup_pool if self._pooled else None
@@ -93,7 +94,7 @@ class SupervisedContainer:
             file.write(document)
 
     def discard(self, path: str) -> None:
-        """Remove the directory of the document ``path``, with all files that the runtime created there."""
+        """Remove the directory of the file ``path``, with all files in it."""
         _remove_directory(os.path.dirname(path))
 
     @property
@@ -137,7 +138,7 @@ class SupervisedContainer:
         return make_network(ports, f"{self.directory}/{NETWORK}", f"{self.directory}/{DEVICES}")
 
     def with_changes(self, report: ProcessReport) -> tuple[ProcessReport, list[int]]:
-        """Return ``report`` with the outcome for collected changes, and a list with their descriptor or an empty list.
+        """Return ``report`` with the outcome of collecting changes, and their descriptor in a list, or an empty list.
 
         The processes of the container must have exited.
         """
@@ -171,8 +172,8 @@ class SupervisedContainer:
     def kill_rest(self, orphans: Callable[[], list[int]]) -> bool:
         """Kill the container's remaining processes after ``main`` was killed. Return whether none is left.
 
-        Without groups, ``orphans`` returns these processes: an orphan becomes a child of the supervisor, the first
-        process of its pid namespace.
+        Without groups, ``orphans`` returns these processes. They have become children of the supervisor, because the
+        supervisor is the first process of its own pid namespace.
 
         From now on, the container counts as ending, because its commands are killed too. The runtime of such a command
         may exit with 137, as if a process in the container had killed the command.

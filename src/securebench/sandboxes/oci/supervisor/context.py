@@ -51,7 +51,7 @@ class SupervisorContext:
         }
 
     def remove(self) -> None:
-        """Remove what :meth:`prepare` created, including cgroups, and the driver's run directory on the host."""
+        """Remove what :meth:`prepare` created, including cgroups, and the directory ``run`` that the driver created."""
         deadline = time.monotonic() + _REMOVAL_SECONDS
         while not self._remove_groups() and time.monotonic() < deadline:
             time.sleep(_RETRY_SECONDS)
@@ -103,10 +103,10 @@ class SupervisorContext:
 
 
 SHOWN = "shown"
-"""The directory, in a run directory, of the files that are mounted in every sandbox."""
+"""The directory, in the supervisor's directory, of the files that are mounted in every sandbox."""
 
 OWNER_FILE = "owner"
-"""The name of the file, in a run directory, that contains the owner's label."""
+"""The name of the file, in the supervisor's directory, that contains the label of the driver's process."""
 
 
 def _sealed_copy(path: str) -> int | None:

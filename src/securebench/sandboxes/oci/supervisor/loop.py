@@ -289,7 +289,7 @@ class Supervisor:
 
     def _child_exited(self, pid: int, status: int) -> None:
         """Report the exit of the child ``pid``. If it is a detached runtime, adopt the process that it started."""
-        if pid not in self._processes:  # an orphan, possibly of a detached runtime that has not exited yet
+        if pid not in self._processes:  # an orphan; a detached runtime that has not exited yet may have started it
             self._orphan_statuses[pid] = status
             return
         container, process = self._processes.pop(pid)
@@ -312,8 +312,8 @@ class Supervisor:
     ) -> None:
         """Report the exit of ``process``.
 
-        If it is the ``main`` of its container and was killed, or its detached runtime failed, first kill all other
-        processes of the container. If it is a command in a container that is ending, report it after ``main``.
+        If it is the ``main`` of its container, and a signal ended it or its detached runtime failed, first kill all
+        other processes of the container. If it is a command in a container that is ending, report it after ``main``.
         """
         main = container.main
         may_leave_others = os.WIFSIGNALED(status) or process.detached

@@ -42,9 +42,9 @@ def mount_overlay(directory: str, lower: str, *, locked: bool, user_attributes: 
     sandbox can read the options in its list of mounts, so they contain no path of the host. They also contain no path
     whose special characters could inject options.
 
-    The options override the kernel's defaults so that ``upper`` contains only complete files, directories under their
-    own names, and no references to the image. So ``upper`` has only two kinds of markers: a character device 0/0 for a
-    removed entry, and the attribute from :func:`opaque` on a directory that replaced another one.
+    The options override the kernel's defaults so that files in ``upper`` are complete, and no directory in it refers to
+    another directory of the image. Then ``upper`` has only two kinds of markers: a character device 0/0 for a removed
+    entry, and the attribute from :func:`opaque` on a directory that replaced another one.
     """
     descriptor = os.open(lower, os.O_PATH | os.O_DIRECTORY)
     options = f"lowerdir=/proc/self/fd/{descriptor},upperdir=upper,workdir=work,{_PLAIN}"

@@ -1,7 +1,8 @@
 """The network namespace of a container, created before its runtime starts: loopback with listening sockets.
 
-The supervisor itself has a separate network namespace without connections. So it can always switch back to its own,
-even in the user namespace of an ordinary user, and no runtime is ever started in the host's network namespace.
+The supervisor itself has a separate network namespace without connections. So it can always return to this namespace
+after creating another one, even in the user namespace of an ordinary user, and no runtime is ever started in the host's
+network namespace.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def make_network(ports: list[int], path: str, devices: str) -> list[int]:
     """Create a network namespace with loopback only. Return a listening socket on its 127.0.0.1 for each port.
 
     The namespace is bound to the new file ``path``. Its sysfs is mounted read-only at the new directory ``devices``,
-    because only the owner of a network namespace can mount it, and the sandbox is not the owner. Raises ``OSError``.
+    because only the owner of a network namespace can mount its sysfs, and the sandbox is not the owner. Raises
+    ``OSError``.
     """
     listeners: list[int] = []
     try:

@@ -78,8 +78,8 @@ class RuntimeProcess:
     """A runtime and the process that it starts, with the socket for reports to the driver.
 
     ``seconds`` is the time limit, which begins when the process has started. ``deadline`` is the time of the monotonic
-    clock at which the process is killed. ``streams`` are its standard streams, which are open here only until the
-    runtime has them.
+    clock at which the process is killed. ``streams`` are the standard streams of the process. The supervisor closes its
+    copies when the runtime has them.
 
     ``log`` is the file for the runtime's error messages. The runtime writes the pid of the process that it has started
     to the file ``started``. If ``detached``, the runtime then exits, the process becomes a child of the supervisor,
@@ -198,9 +198,10 @@ class RuntimeProcess:
     def _lost(self, status: int, oom_kills: OomKills) -> str:
         """Return how the machine, and not the sandbox, made the process exit, or an empty string.
 
-        An out-of-memory kill is due to the sandbox if it reached its own limit since the start. Otherwise a parent
-        group or the whole machine was out of memory, and the kernel killed a process of this sandbox. The exit is then
-        due to the machine even if its code is 0, because the killed process may have been needed.
+        An out-of-memory kill is due to the sandbox if the sandbox reached its own limit after the process was started.
+        Otherwise a parent group or the whole machine was out of memory, and the kernel killed a process of this
+        sandbox. The exit is then due to the machine even if its code is 0, because the killed process may have been
+        needed.
         """
         before = self.oom_before
         if oom_kills.total > before.total:

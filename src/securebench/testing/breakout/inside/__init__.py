@@ -1,6 +1,6 @@
 """The program that tries to break out: standard library only, Python 3.8 or later, sent over stdin.
 
-``base`` defines an attempt and makes it, and ``main`` makes the requested ones; the other modules contain attempts.
-Attempts avoid harm where possible: existing files of the host or the image that are opened for writing are not changed,
-except the canary, and the clock and the host name are set to their current values.
+``base`` contains the functions that make an attempt, ``main`` makes the requested attempts, and the other modules
+contain the attempts. Attempts avoid harm where possible: they open existing files of the host or the image for writing,
+but change only the canary. They set the clock and the host name to their current values.
 """

@@ -37,8 +37,8 @@ class Stopped(Exception):  # noqa: N818 - the desired result, not an error
 class Host(NamedTuple):
     """The host's targets.
 
-    ``canary`` is the absolute path of a file that contains ``secret``, ``victim`` a process id. A server listens on
-    ``port`` at each of ``addresses``, and another on the abstract socket ``abstract``.
+    ``canary`` is the absolute path of a file that contains ``secret``. ``victim`` is the id of a process on the host.
+    A server listens on ``port`` at each of ``addresses``, and another on the abstract socket ``abstract``.
     """
 
     canary: str
@@ -52,9 +52,9 @@ class Host(NamedTuple):
 class BreakoutAttempt(NamedTuple):
     """One way to break out. ``function`` returns if it worked, and raises ``OSError`` or :class:`Stopped` if not.
 
-    ``means`` is the consequence, ``entry`` the entry in the catalogue of attacks, ``staging`` the kind of sandbox. An
-    attempt with ``surface`` gains nothing alone: it checks whether a part of the kernel that was often used to escape
-    can be called at all. Such a call is harmless if the sandbox has its own kernel.
+    ``means`` is the consequence of success, ``entry`` the entry in the catalogue of attacks, ``staging`` the kind of
+    sandbox. An attempt with ``surface`` gains nothing alone: it checks whether a part of the kernel that was often used
+    to escape can be called at all. Such a call is harmless if the sandbox has its own kernel.
     """
 
     name: str
@@ -173,7 +173,7 @@ def outcome_of(attempt: BreakoutAttempt, host: Host) -> tuple[str, str]:
 
 
 def outcome_apart(attempt: BreakoutAttempt, host: Host) -> tuple[str, str]:
-    """Make ``attempt`` in a child process.
+    """Make ``attempt`` in a child process, and return what :func:`outcome_of` returns there.
 
     Without an answer, the attempt is ``contained`` if a signal ended the child before the time limit, else ``unknown``.
     """

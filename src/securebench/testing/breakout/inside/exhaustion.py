@@ -1,6 +1,6 @@
-"""Attempts to exhaust the machine. Each has its own sandbox with small limits, and is stopped or ends the sandbox.
+"""Attempts to exhaust the machine, each in its own sandbox with small limits.
 
-An attempt that gets more than the limits allow has escaped.
+If the limits hold, the attempt is stopped or its sandbox ends. An attempt that gets more than they allow has escaped.
 """
 
 from __future__ import annotations

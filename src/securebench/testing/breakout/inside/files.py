@@ -27,12 +27,12 @@ _DEVICES = {
     "/dev/kmem": "the kernel's memory read",
     "/dev/port": "the host's hardware controlled",
     "/dev/kmsg": "the kernel's log read",
-    "/dev/kvm": "its own virtual machine",
-    "/dev/fuse": "its own file system",
-    "/dev/net/tun": "its own network interface",
+    "/dev/kvm": "a virtual machine created",
+    "/dev/fuse": "a file system created",
+    "/dev/net/tun": "a network interface created",
     "/dev/vsock": "the hypervisor reached",
-    "/dev/loop-control": "its own disk",
-    "/dev/console": "the host's console",
+    "/dev/loop-control": "a loop device created",
+    "/dev/console": "the host's console read and written",
 }
 _MADE = {
     "a disk (block 8:0)": (stat.S_IFBLK, 8, 0, "the host's disk read and written"),

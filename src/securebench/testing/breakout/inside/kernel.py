@@ -23,10 +23,10 @@ from securebench.testing.breakout.inside.base import (
 
 _WRITTEN = {
     "/proc/sys/kernel/core_pattern": ("a program run as the host's root at the next crash", "I18"),
-    "/proc/sys/kernel/modprobe": ("a program run as the host's root when a module is wanted", "I18"),
+    "/proc/sys/kernel/modprobe": ("a program run as the host's root when the kernel requests a module", "I18"),
     "/proc/sys/fs/binfmt_misc/register": ("a program run when the host starts a file of a certain format", "I18"),
     "/proc/sys/vm/panic_on_oom": ("the host stopped at the next lack of memory", "I18"),
-    "/proc/sys/net/ipv4/ip_forward": ("settings of the network changed", "I18"),
+    "/proc/sys/net/ipv4/ip_forward": ("the sandbox's network changed", "I18"),
     "/proc/sysrq-trigger": ("the host restarted", "I18"),
     "/proc/irq/default_smp_affinity": ("the host's interrupts moved", "I18"),
     "/sys/kernel/uevent_helper": ("a program run as the host's root at the next device event", "I18"),
@@ -150,13 +150,21 @@ def _rename(_host: Host) -> None:
         raise OSError(ctypes.get_errno(), "sethostname")
 
 
-@attempt("`unshare` by its x32 system call number", "a seccomp filter for one system call table bypassed", "I18")
+@attempt(
+    "`unshare` by its x32 system call number",
+    "bypass of a seccomp filter that checks only one system call table",
+    "I18",
+)
 def _x32(_host: Host) -> None:
     only_on("x86_64")
     syscall_number(0x40000000 | number_of("unshare"), 0x10000000)
 
 
-@attempt("`unshare` as a 32-bit call (`int 0x80`)", "a seccomp filter for one system call table bypassed", "I18")
+@attempt(
+    "`unshare` as a 32-bit call (`int 0x80`)",
+    "bypass of a seccomp filter that checks only one system call table",
+    "I18",
+)
 def _int80(_host: Host) -> None:
     only_on("x86_64")
     page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
@@ -175,7 +183,7 @@ def _oom_score(_host: Host) -> None:
         file.write("-1000")
 
 
-@attempt("raise a hard limit", "unlimited core dumps, descriptors and files", "I17")
+@attempt("raise a hard limit", "unlimited core dumps, open files and file sizes", "I17")
 def _raise_limit(_host: Host) -> None:
     import resource
 

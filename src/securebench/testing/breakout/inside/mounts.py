@@ -11,13 +11,13 @@ from securebench.testing.breakout.inside.base import BreakoutAttempt, Host, Stop
 _BIND, _REMOUNT, _RECURSIVE = 0x1000, 0x20, 0x4000
 _NEW_NAMESPACES = {
     "user": (0x10000000, "every capability in namespaces created afterwards"),
-    "mount": (0x00020000, "its own mounts"),
-    "pid": (0x20000000, "its own process ids"),
-    "network": (0x40000000, "its own network interfaces"),
-    "ipc": (0x08000000, "its own shared memory"),
-    "uts": (0x04000000, "its own host name"),
-    "cgroup": (0x02000000, "its own cgroups"),
-    "time": (0x00000080, "its own clock"),
+    "mount": (0x00020000, "separate mounts"),
+    "pid": (0x20000000, "separate process ids"),
+    "network": (0x40000000, "separate network interfaces"),
+    "ipc": (0x08000000, "separate shared memory"),
+    "uts": (0x04000000, "a separate host name"),
+    "cgroup": (0x02000000, "separate cgroups"),
+    "time": (0x00000080, "a separate clock"),
 }
 _SIGCHLD = 17
 
@@ -56,7 +56,7 @@ def _pivot(_host: Host) -> None:
     syscall("pivot_root", b"/tmp", b"/tmp")
 
 
-@attempt("`chroot`", "an escape from its root through a nested one", "A22")
+@attempt("`chroot`", "an escape from the root directory through a nested `chroot`", "A22")
 def _chroot(_host: Host) -> None:
     os.chroot("/tmp")
 
@@ -66,7 +66,7 @@ def _fsopen(_host: Host) -> None:
     syscall("fsopen", b"tmpfs", 0)
 
 
-@attempt("`open_tree`: a copy of a mount", "a mount without its flags", "I18")
+@attempt("`open_tree`: a copy of a mount", "a copy of a mount without flags such as read-only", "I18")
 def _open_tree(_host: Host) -> None:
     syscall("open_tree", -100, b"/", 1 | 0x8000)
 
@@ -96,7 +96,7 @@ for _name, (_flag, _means) in _NEW_NAMESPACES.items():
 
 @attempt(
     "`clone` with a new user and mount namespace",
-    "its own mounts, and the right to change them",
+    "separate mounts, and the right to change them",
     "I18",
     surface=True,
 )
@@ -123,7 +123,7 @@ def _setns(_host: Host) -> None:
     _enter("1")
 
 
-@attempt("map itself to root", "the rights of a user of the host", "I18")
+@attempt("map itself to root", "the rights of any user of the host", "I18")
 def _map_root(_host: Host) -> None:
     with open("/proc/self/uid_map", "w") as file:
         file.write("0 0 4294967295")

@@ -25,7 +25,7 @@ _ROUTED = {
 
 
 def _route(address: str, _host: Host) -> str:
-    """Connect a datagram socket, which sends nothing but needs a route."""
+    """Connect a datagram socket to ``address``. This needs a route, but no data is sent."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as opened:
         opened.connect((address, 80))

@@ -54,7 +54,7 @@ def _privileges(pid: str) -> list[str]:
 
 
 def _require_gain() -> None:
-    """Raise :class:`Stopped` if process 1, which is part of the sandbox, has no more privileges than this one."""
+    """Raise :class:`Stopped` if process 1, which is part of the sandbox, has the same privileges as this process."""
     if _privileges("1") == _privileges("self"):
         raise Stopped("process 1 has the same privileges")
 

@@ -41,9 +41,9 @@ class Targets(NamedTuple):
 
 
 class EgressAttempt(NamedTuple):
-    """One attempt. Its function returns what it reached, or raises :class:`Denied` or ``OSError``.
+    """One attempt. Its function returns what the attempt achieved, or raises :class:`Denied` or ``OSError``.
 
-    With ``is_judged_outside``, only a check outside the sandbox shows whether it succeeded.
+    If ``is_judged_outside`` is true, only a check outside the sandbox shows whether the attempt succeeded.
     """
 
     name: str
@@ -89,7 +89,7 @@ def send(address: tuple[str, int], *messages: bytes) -> list[bytes]:
 
 
 def judged(answer: bytes) -> str:
-    """Return the status of an HTTP answer. Raises :class:`Denied` if it is an error or the answer is not HTTP."""
+    """Return the status of an HTTP answer. Raises :class:`Denied` if it is 400 or more, or ``answer`` is not HTTP."""
     found = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
     if found is None:
         raise Denied("closed" if not answer else "no HTTP")

@@ -25,7 +25,7 @@ _EVENTS: tuple[dict[str, Any], ...] = (
 
 
 def attempts() -> Iterator[EgressAttempt]:
-    """Yield the attempts: each event, written to each ancestor of this process."""
+    """Yield the attempts: each writes one event to the standard output of one ancestor of this process."""
     for ancestor in _ancestors():
         for number, event in enumerate(_EVENTS):
             name = f"forge event {number} at process {ancestor}"

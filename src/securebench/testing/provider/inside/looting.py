@@ -101,7 +101,7 @@ def _memories() -> Iterator[bytes]:
 
 
 def _regions(number: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and size of a process's writable memory regions, up to a limit."""
+    """Yield the start and size of each writable memory region of a process, up to a total of ``_MAX_MEMORY`` bytes."""
     left = _MAX_MEMORY
     for line in _read(f"/proc/{number}/maps").splitlines():
         bounds, rights = line.split()[:2]

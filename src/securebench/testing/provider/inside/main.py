@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MARK = "SECUREBENCH_TASK_FILE"
-"""A variable that every agent has. Without it, this may be a developer's machine, and nothing is attacked."""
+"""An environment variable that every agent has. Without it, this may be a developer's machine: nothing is attacked."""
 
 
 def main(kinds: Iterable[str], targets: dict[str, Any], lines: str, loot: str, most: int) -> None:

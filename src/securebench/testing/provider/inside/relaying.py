@@ -176,7 +176,7 @@ def answers_path(targets: Targets) -> str:
 
 
 def request_of(targets: Targets) -> dict[str, Any]:
-    """Return a valid request for an answer."""
+    """Return the body of a valid request for an answer."""
     messages = [{"role": "user", "content": "Say a word."}]
     if targets.api == "anthropic":
         return {"model": targets.model, "max_tokens": 16, "messages": messages}
@@ -240,7 +240,7 @@ def _send(targets: Targets, message: bytes) -> str:
 
 
 def spend(targets: Targets, most: int) -> str:
-    """Request ``most`` answers. Raises :class:`Denied` with the number of answers at the first refusal."""
+    """Request ``most`` answers. Raises :class:`Denied` at the first refusal, with the number of answers before it."""
     message = _request("POST", answers_path(targets), json.dumps(request_of(targets)).encode())
     for number in range(most):
         try:

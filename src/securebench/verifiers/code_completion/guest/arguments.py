@@ -1,9 +1,9 @@
-"""The tests' side: finds comparisons and ``except`` clauses that a wrong candidate could satisfy.
+"""The tests' side: finds comparisons and ``except`` clauses that could let a wrong candidate pass.
 
-A call may change an argument from which the same comparison computes the expected value: ``assert tidy(xs) ==
+A comparison may compute its expected value from an argument that the tested call changes: ``assert tidy(xs) ==
 sorted(xs)`` passes for a ``tidy`` that empties ``xs`` and returns ``[]``. So the expected value is computed before
-and after the changes of a call are applied. If the two results differ, the comparison says nothing about the candidate.
-A bare ``xs`` as the expected value is accepted, because it may mean the changed list.
+and after the changes that the call makes are applied. If the two results differ, the comparison says nothing about
+the candidate. A bare ``xs`` as the expected value is accepted, because it may mean the changed list.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _EFFECTS = frozenset(["Await", "Yield", "YieldFrom", "NamedExpr"])
 
 
 class Comparisons:
-    """The tests' comparisons whose left side contains a call, and assert methods whose first argument contains one."""
+    """Finds the expression with which the tests compare a call's result, in a comparison or by an assert method."""
 
     def __init__(self, source: str) -> None:
         self._tree = compile(source, FILE, "exec", _ONLY_AST, True)
@@ -79,7 +79,7 @@ class Comparisons:
     def expected_of(self, frame: Any) -> Any:
         """Return the expression that the result of the current call in ``frame`` is compared with.
 
-        Returns ``None`` if there is no such expression, or more than one.
+        Returns ``None`` if there is no such expression or more than one, or if it is only a name.
         """
         place = _place(frame)
         found = [expected for call, expected in _compared_calls(self._tree) if _covers(call, place)]
@@ -111,9 +111,9 @@ def orders_without_assert(source: str) -> bool:
 
 
 def _asserted_by(node: Any) -> list[Any]:
-    """Return the comparisons of which the assert ``node`` requires all, or at least one, to be True.
+    """Return the comparisons that the assert ``node`` requires to be True. With ``or`` and ``any()``, one is enough.
 
-    The list is empty for any other node.
+    The list is empty if ``node`` is not an assert.
     """
     kind, found, pending = type(node).__name__, [], []
     if kind == "Assert":
@@ -177,14 +177,17 @@ def evaluate(expected: Any, frame: Any) -> str:
     try:
         tree: Any = compile("0", FILE, "eval", _ONLY_AST, True)
         tree.body = expected
-        value = eval(compile(tree, FILE, "eval"), {**scope, "__builtins__": vars(builtins)})  # noqa: S307 - the tests' own
+        value = eval(compile(tree, FILE, "eval"), {**scope, "__builtins__": vars(builtins)})  # noqa: S307 - trusted code
         return repr(sorted(map(repr, value)) if isinstance(value, (set, frozenset)) else value)
     except Exception as error:  # noqa: BLE001 - the type of the error serves as the value: only changes matter
         return type(error).__name__
 
 
 def _place(frame: Any) -> tuple[int, ...]:
-    """Return the position of ``frame``: line, end line, column and end column. Before Python 3.11, only the line."""
+    """Return the position of the code that ``frame`` executes: line, end line, column and end column.
+
+    If the rest is unknown, as before Python 3.11, this is only the line.
+    """
     positions = getattr(frame.f_code, "co_positions", None)
     found = list(positions())[frame.f_lasti // 2] if positions else ()
     return found if found and None not in found else (frame.f_lineno,)
@@ -197,9 +200,9 @@ def _covers(call: Any, place: tuple[int, ...]) -> bool:
 
 
 def _compared_calls(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each call in the left side of a comparison or assert method, with the right side.
+    """Yield each call in the left side of a comparison by ``==``, ``is`` or ``in``, with the right side.
 
-    Comparisons whose right side is a name are left out.
+    The first two arguments of an assert method count as two sides. Comparisons whose right side is a name are left out.
     """
     for node in _walk(tree):
         kind = type(node).__name__

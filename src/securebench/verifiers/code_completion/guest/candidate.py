@@ -122,7 +122,10 @@ class CandidatePeer(Peer):
         setattr(self.exported(target), *value)
 
     def _do_next(self, target: int, count: int) -> tuple[list[Any], bool]:
-        """Return the next ``count`` items, or fewer if the iterator ends or is slow, and whether there may be more."""
+        """Return the next ``count`` items, fewer if the iterator ends, fails or is slow, and whether to ask for more.
+
+        If the iterator fails after the first item, the next request for items raises the error.
+        """
         if target in self._late_errors:
             raise self._late_errors.pop(target)
         iterator, until = self.exported(target), monotonic() + _ITEMS_SECONDS
@@ -163,12 +166,12 @@ class CandidatePeer(Peer):
         return str.__str__(repr(self.exported(target)) if function == "repr" else str(self.exported(target)))
 
     def _do_exit(self, target: int, error: Exception | None) -> bool:
-        """End a ``with`` block, and return whether it suppresses the error."""
+        """Call the ``__exit__`` of an object, and return whether the object suppresses the error."""
         subject = self.exported(target)
         return bool(type(subject).__exit__(subject, type(error) if error else None, error, None))
 
     def _do_state(self, _: None, numbers: list[int]) -> list[Any]:
-        """Return the contents of the containers with these numbers, which are objects of the candidate's classes."""
+        """Return the contents of the containers with these numbers. The candidate defines the containers' classes."""
         from securebench.verifiers.code_completion.guest.shapes import plain_base, plain_parts
 
         subjects = map(self.exported, numbers)
@@ -187,7 +190,7 @@ class CandidatePeer(Peer):
         return found
 
     def _do_member(self, target: int, value: tuple[str, str]) -> Any:
-        """Return an attribute of a member of an enumeration, or its text (``str()``)."""
+        """Return an attribute of a member of an enumeration, or the member's text (``str()``)."""
         member = self.exported(target)[value[0]]
         return str.__str__(str(member)) if value[1] == "str()" else getattr(member, value[1])
 

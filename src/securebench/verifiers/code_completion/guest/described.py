@@ -61,7 +61,7 @@ def finish(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange
 
 
 def fill(peer: JudgingPeer, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
-    """Set the data of a stand-in. For an exception, this is the number with which to request more attributes."""
+    """Set the data of a stand-in. For an exception, set only the number that requests for its attributes use."""
     if kind == "error":
         if type(contents[-1]) is int:
             vars(stand_in)["_securebench_own_number"] = contents[-1]

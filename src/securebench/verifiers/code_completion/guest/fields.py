@@ -154,9 +154,9 @@ class DataclassFields:
 def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: dict[str, Any], *, is_new: bool) -> None:
     """Check whether ``made``, an object that the tests built, has the values that were passed, as fields or as data.
 
-    If it has, comparisons use these values until the candidate may have changed the object. If it has not,
-    comparisons with the object are refused, except a comparison of the object with itself if it ``is_new``. A class
-    that returns the same object every time must not make ``P(3) == P(4)`` true.
+    If it has, comparisons use these values until the candidate may have changed the object. If it has not, comparisons
+    with objects of its class are refused, except that a dataclass object that ``is_new`` equals itself. A class that
+    returns the same object every time must not make ``P(3) == P(4)`` true.
     """
     if type(made) is not cls:
         return

@@ -192,7 +192,7 @@ def _function(name: str) -> Callable[..., int]:
 
 
 def _places() -> list[str]:
-    """Return the writable mount points. Raises ``OSError`` if one of them cannot be checked."""
+    """Return the writable mount points except ``/proc``. Raises ``OSError`` if one of them cannot be checked."""
     places = []
     for line in _read("/proc/self/mounts").splitlines():
         _, place, kind, options = line.split()[:4]
@@ -225,7 +225,10 @@ def _is_traceable(pid: int) -> bool:
 
 
 def _has_other_processes() -> bool:
-    """Return whether this user has processes in the sandbox besides this one and the init, which ``kill(-1)`` skips."""
+    """Return whether this user has processes in the sandbox besides this one and the init.
+
+    ``kill(-1)`` skips these two.
+    """
     try:
         os.kill(-1, 0)
     except ProcessLookupError:

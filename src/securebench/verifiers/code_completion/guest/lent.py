@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Lent:
-    """A stand-in for an object of the tests. It supports public attributes and methods."""
+    """A stand-in for an object of the tests. It supports public attributes, methods, ``str()`` and ``bool()``."""
 
     def __init__(self, peer: Peer, number: int) -> None:
         vars(self).update(_securebench_peer=peer, _securebench_number=number)

@@ -18,7 +18,8 @@ class Names(dict):  # type: ignore[type-arg]  # dict[...] cannot be a base class
     """The builtins of the tests and, after them, the candidate's names that the tests do not define themselves.
 
     A name is looked up in the tests' own names first, then in the builtins, and only then in the candidate's names. So
-    a candidate cannot shadow names of the tests or builtins, except the builtins in ``free``.
+    a candidate cannot shadow names of the tests or builtins, except the builtins in ``free``, which contains the names
+    that refer to the candidate.
     """
 
     def __init__(self, free: frozenset[str], lookup: Callable[[str], Any]) -> None:

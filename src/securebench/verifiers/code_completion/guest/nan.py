@@ -26,9 +26,10 @@ _ARITHMETIC = (
 
 
 def nan_maker(source: str, notes: Notes) -> Callable[[], float]:
-    """Return the function that makes the NaNs for these tests, after the candidate has sent its first NaN.
+    """Return the function that makes the NaNs for these tests.
 
-    If the tests do not name NaN, and compare by order other than in asserts, this notes a rejection.
+    This is called when the candidate sends its first NaN. If the tests do not name NaN, and compare by order other than
+    in asserts, this notes a rejection.
     """
     import re
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 NAN = "nan"
 """The candidate sent a NaN, and the tests compare by order. With a NaN, ``<`` and ``>`` are always False."""
 CHANGED_ARGUMENT = "changed_argument"
-"""A call changed its argument, and the comparison with its result computes the expected value from that argument."""
+"""A call changed an argument, and the comparison that contains the call uses that argument for the expected value."""
 BROAD_EXCEPTION = "broad_exception"
 """An exception class of the candidate is ``AssertionError`` or a base of it: catching it catches failed asserts."""
 UNITTEST = "unittest"
@@ -36,6 +36,7 @@ class Notes:
     """What was noted during one judgement: the first rejection, and the first hint at an unsupported feature.
 
     ``is_split`` is ``False`` if candidate and tests share a process. Then every feature works, so no hint is needed.
+    ``watched`` contains containers that the tests got from attributes, each with its outline (``hints.py``).
     """
 
     def __init__(self, *, is_split: bool = True) -> None:

@@ -127,7 +127,7 @@ MUTABLE: dict[str, Callable[[], Any]] = {
     **{"defaultdict:" + name: defaultdict(each).copy for name, each in _FACTORIES.items()},
     "Counter": _empty_counter,
 }
-"""The function that makes an empty container of each mutable kind."""
+"""For each mutable kind, except a deque with a maximum length, the function that makes an empty container."""
 _MAPPINGS = frozenset(name for name in MUTABLE if name.startswith(("dict", "OrderedDict", "Counter", "defaultdict")))
 _LONGEST_DEQUE = 2**31
 
@@ -149,7 +149,7 @@ IMMUTABLE: dict[str, Callable[[list[Any]], Any]] = {
     "dict_values": lambda items: dict(enumerate(items)).values(),
     "dict_items": lambda items: dict(items).items(),
 }
-"""The function that makes a container of each immutable kind from its items."""
+"""For each immutable kind, the function that makes a container from a list of items."""
 _EMPTY: dict[Any, Any] = {}
 _KINDS: dict[type, str] = {
     each: each.__name__
@@ -174,7 +174,7 @@ def kind_of(value: Any) -> str | None:
 
 
 def parts_of(value: Any, kind: str) -> Any:
-    """Return the parts of a container: its items, or keys and values in turn."""
+    """Return the parts of a container: its items or, for a mapping, its keys and values in turn."""
     return [part for pair in value.items() for part in pair] if kind in _MAPPINGS else value
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
             """End the judgement with the outcome ``why``."""
 
         def ask_text(self, target: int, function: str, member: str = "") -> str:
-            """Return the candidate's ``str()`` or ``repr()`` of an object, or of an enumeration's member."""
+            """Return ``str()`` or ``repr()`` of a candidate's object, or ``str()`` of an enumeration's member."""
 
         def operate(self, target: int, name: str, arguments: tuple[Any, ...]) -> Any:
             """Return the result of an operator on an object, or ``NotImplemented`` if its class does not support it."""
@@ -45,7 +45,7 @@ READABLE_DUNDERS = frozenset(
         "__dict__",
     }
 )
-"""Special attributes that are plain data. Others may be code, and are not requested by name."""
+"""Special attributes that are plain data. :func:`get_attribute` refuses all others, because they may be code."""
 
 
 class Remote:
@@ -137,7 +137,10 @@ def forwarded_attribute(name: str) -> property:
 
 
 class OpaqueRemote(Remote):
-    """A stand-in for an object whose class has no stand-in, such as a function. Its only operator is ``==``."""
+    """A stand-in for an object whose class has no stand-in, such as a function.
+
+    It supports ``==``, ``!=``, ``bool()`` and conversion to text, and refuses all other operators.
+    """
 
 
 for _name in OPERATORS - {

@@ -74,7 +74,10 @@ class JudgingPeer(Peer):
         return result
 
     def refresh(self) -> None:
-        """Request the contents of the candidate's own containers again: the last request may have changed them."""
+        """Request the contents of all objects of container subclasses again.
+
+        The last request may have changed these objects.
+        """
         if not self.live:
             return
         from securebench.verifiers.code_completion.guest.subclasses import refill
@@ -95,7 +98,7 @@ class JudgingPeer(Peer):
         return answer[1] if answer[0] is True else NotImplemented
 
     def ask_text(self, target: int, function: str, member: str = "") -> str:
-        """Return the candidate's ``str()`` or ``repr()`` of an object, or of an enumeration's member."""
+        """Return ``str()`` or ``repr()`` of a candidate's object, or ``str()`` of an enumeration's member."""
         answer = self.request("member" if member else "text", target, (member, "str()") if member else function)
         if type(answer) is not str:
             self.abandon("protocol")
@@ -113,8 +116,8 @@ class JudgingPeer(Peer):
     def defined(self, names: list[str]) -> Any:
         """Return those of ``names`` that the candidate says it defines.
 
-        This does not set ``has_requested``: the answer only decides which names are looked up, and cannot make an
-        import of the tests fail.
+        This does not set ``has_requested``, which shows whether the candidate may have made an import of the tests
+        fail: the answer only decides which names are looked up.
         """
         return super().request("defined", None, names)
 
@@ -152,7 +155,7 @@ class JudgingPeer(Peer):
         return compare
 
     def received_class(self, found: type) -> type:
-        """Return ``found``. Note a rejection if the tests may catch it in a way that also catches failed asserts."""
+        """Return ``found``. Note a rejection if catching it catches failed asserts, and the tests may catch it."""
         if catches_failures(found):
             from securebench.verifiers.code_completion.guest.arguments import catches_unknown_classes
 

@@ -33,7 +33,7 @@ def _compiled() -> tuple[Any, Any] | None:
 
         scan: Any = _json.make_scanner
         encode: Any = _json.make_encoder
-        # The arguments: no markers (they find cycles), no indent, the separators, no sorting, no skipping, NaN allowed.
+        # No markers (they would find cycles), no indent, the separators, no sorting or skipping of keys, NaN allowed.
         plain = encode(None, _refuse, _json.encode_basestring_ascii, None, ":", ",", False, False, True)
         return scan(_Settings), plain
     except (ImportError, AttributeError, TypeError):

@@ -44,7 +44,7 @@ _NEVER_FORWARDED = frozenset(
 _BLOCKS = frozenset({"__enter__", "__aenter__", "__aexit__"})
 """Operators of ``with``, which compares nothing. They work even if the tests do not name the object's class.
 
-If the tests do not name the class, all other operators are refused, because they could fake a comparison."""
+If the tests do not name the class, all other forwarded operators are refused: they could fake a comparison."""
 _MAX_NAMES = 1000
 
 
@@ -134,7 +134,7 @@ def _class(name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> typ
 
 
 def _with_root(bases: list[type], root: type) -> tuple[type, ...]:
-    """Return ``bases``, followed by ``root`` unless one of them is a subclass of it."""
+    """Return ``bases``, followed by ``root`` unless one of the bases is already a subclass of ``root``."""
     return tuple(bases) if any(issubclass(base, root) for base in bases) else (*bases, root)
 
 
@@ -146,7 +146,7 @@ def _doc(self: Any) -> Any:
 
 
 def name_class(cls: type) -> None:
-    """Record that the tests use the name of ``cls``, so its objects may use operators of the candidate."""
+    """Record that the tests use the name of ``cls``, so that operators on its objects are sent to the candidate."""
     type.__setattr__(cls, "_securebench_is_named", True)
 
 
@@ -208,7 +208,7 @@ def _get_of_fields(self: Any, name: str) -> Any:
 
 
 def _set_field(self: Any, name: str, value: Any) -> None:
-    """Set an attribute. It then counts as a field that the tests gave."""
+    """Set an attribute, and note that the tests chose its value, as if they had passed it to the constructor."""
     note_possible_change(self)
     state = subject_state(self)
     state["_securebench_given"] = (*state.get("_securebench_given", ()), name)

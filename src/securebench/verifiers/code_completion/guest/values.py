@@ -15,10 +15,10 @@ _LONGEST_ZONE = 100
 
 
 def _zone(value: Any, moment: Any) -> list[Any] | None:
-    """Return the parts of a time zone: its name in the zone database, or else its offset at ``moment`` and its name.
+    """Return the parts of a time zone: its key in the zone database, or else its offset and ``tzname`` at ``moment``.
 
     Returns an empty list if ``value`` has no time zone, and ``None`` if the offset is unknown. A ``tzinfo`` class of
-    the candidate is replaced by its offset, because its code is not sent.
+    the candidate is replaced by this offset and name, because its code is not sent.
     """
     zone = value.tzinfo
     if zone is None:
@@ -68,13 +68,13 @@ def _clock(value: Any) -> list[Any] | None:
 def _make_moment(*parts: Any) -> Any:
     import datetime as dt
 
-    return dt.datetime(*parts[:7], tzinfo=_read_zone(list(parts[8:])), fold=parts[7])  # type: ignore[misc]  # seven
+    return dt.datetime(*parts[:7], tzinfo=_read_zone(list(parts[8:])), fold=parts[7])  # type: ignore[misc]  # 7 parts
 
 
 def _make_clock(*parts: Any) -> Any:
     import datetime as dt
 
-    return dt.time(*parts[:4], tzinfo=_read_zone(list(parts[5:])), fold=parts[4])  # type: ignore[misc]  # four
+    return dt.time(*parts[:4], tzinfo=_read_zone(list(parts[5:])), fold=parts[4])  # type: ignore[misc]  # 4 parts
 
 
 def _make_timezone(*parts: Any) -> Any:
@@ -144,7 +144,7 @@ _BUILTIN_CLASSES = {
 
 
 def stdlib_parts(value: Any) -> tuple[str, str, list[Any]] | None:
-    """Return module, class name and parts of a value of the standard library, else ``None``. Imports no module."""
+    """Return the module, class name and parts of ``value``, or ``None`` if it cannot be split. Imports no module."""
     kind = type(value)
     place = _BUILTIN_CLASSES.get(kind) or _place(kind)
     if place is None:

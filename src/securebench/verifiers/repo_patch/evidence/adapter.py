@@ -14,7 +14,7 @@ GUEST = "/opt/securebench/tests"
 """Where a sandbox mounts the modules of ``guest/``."""
 
 NO_BYTECODE: Final[Mapping[str, str]] = MappingProxyType({"PYTHONDONTWRITEBYTECODE": "1"})
-"""The variable that makes Python write no bytecode, which later processes would load."""
+"""The variable that keeps Python from writing bytecode, which later processes would load."""
 
 
 class CasePlace(NamedTuple):
@@ -41,7 +41,7 @@ class Adapter(ABC):
     """Whether methods of classes without a base class can be tests."""
 
     protected: ClassVar[tuple[str, ...]] = ()
-    """Modules of the runner that honest code never changes. ``NAME.*`` means all loaded submodules of a package."""
+    """Modules used by the runner that honest code never changes. ``NAME.*`` means all loaded submodules of NAME."""
 
     @property
     @abstractmethod
@@ -66,8 +66,8 @@ class Adapter(ABC):
     def selects_method(self, _is_file: Callable[[str], bool]) -> bool:
         """Return whether the command names a single test in a way that keeps controls from running beside it.
 
-        A command that does can only be judged by its exit code. ``_is_file`` returns whether a path, relative to the
-        working directory, is a file of the repository with the task's patches.
+        Such a command can only be judged by its exit code. ``_is_file`` returns whether a path, relative to the working
+        directory, is a file of the repository after the task's patches were applied.
         """
         return False
 
@@ -83,9 +83,9 @@ class Adapter(ABC):
     def owns(self, _path: str) -> bool:
         """Return whether ``_path`` belongs to the test runner or is its configuration, and so affects outcomes.
 
-        ``_path`` is absolute, or relative to the working directory. A candidate may change such a file only if the
-        task's ``allow_sensitive_paths`` match it. Unless they contain exactly this path, the file is restored before
-        the tests run.
+        ``_path`` is absolute, or relative to the working directory. A candidate may change such a file only if a
+        pattern in the task's ``allow_sensitive_paths`` matches it. Even then, the file is restored before the tests
+        run, unless one of the patterns is its exact path.
         """
         return False
 

@@ -112,8 +112,8 @@ class UnittestAdapter(LauncherAdapter):
     def selected(self) -> tuple[str, ...]:
         """The files and directories that the command's labels may refer to, or the directory where ``discover`` starts.
 
-        Labels are modules, classes or paths. Paths that do not exist select nothing. Without labels, the result is
-        the script's directory, or else the working directory.
+        Labels name modules, classes, methods or paths. Paths that do not exist select nothing. Without labels, the
+        result is the script's directory, or else the working directory.
         """
         command = self.command
         if command.discovers:
@@ -123,7 +123,7 @@ class UnittestAdapter(LauncherAdapter):
         return tuple(path for label in command.labels for path in self._paths(label)) or (self._top or ".",)
 
     def selects_method(self, is_file: Callable[[str], bool]) -> bool:
-        """Return whether a label names more than a module and a class in it, such as a method."""
+        """Return whether a label names something inside a class of a module, such as a method."""
         labels = [label.split(".") for label in self.command.labels if "/" not in label]
         return any(self._inside_module(parts, is_file) > 1 for parts in labels)
 
@@ -133,7 +133,7 @@ class UnittestAdapter(LauncherAdapter):
         return self._paths(printed[2])[0] if printed else None
 
     def place(self, test: str) -> CasePlace | None:
-        """Parse a reported id or an id in unittest's format. Return ``None`` for the first line of a docstring."""
+        """Parse a reported id or an id in unittest's format. Return ``None`` for other text, such as a docstring."""
         if reported := ReportedTest.read(test):
             return CasePlace(reported.module.rpartition(".")[2], tuple(reported.qualified.split(".")), reported.method)
         printed = _PRINTED.fullmatch(test)
@@ -185,7 +185,7 @@ class UnittestAdapter(LauncherAdapter):
         return [name for path in tops if path for name in (f"{path}.py", path)] or ["."]
 
     def _inside_module(self, parts: list[str], is_file: Callable[[str], bool]) -> int:
-        """Return how many of the last ``parts`` of a label are inside its module, or 0 if no file is its module."""
+        """Return how many of a label's ``parts`` follow the name of its module, or 0 if there is no such module."""
         for count in range(len(parts), 0, -1):
             for top in (self._top, ""):
                 module = "/".join([top, *parts[:count]]).strip("/")

@@ -36,9 +36,9 @@ class ReportedTests:
     ``unloaded`` are the ids of files that could not be loaded. ``descriptions`` has, by test id, the name that a log
     may show instead of the id.
 
-    ``before`` and ``after`` are fingerprints: digests by the name of a function or class. ``changed`` are names whose
-    digest differed from ``before`` at some time between the two, even if the code was restored by the end.
-    ``collected`` are the ids of all tests, if the order was only to collect them.
+    ``before`` and ``after`` are fingerprints: digests by name, for example of a function or class. ``after`` is signed
+    with the nonce. ``changed`` are names whose digest differed from ``before`` at some time between the two, even if
+    the code was restored by the end. ``collected`` are the ids of all tests, if the order was only to collect them.
     """
 
     outcomes: dict[str, str] = field(default_factory=dict)

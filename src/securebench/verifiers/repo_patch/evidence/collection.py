@@ -1,8 +1,9 @@
 """Find the tests that exist without the candidate's change, for a task that does not name the expected ones.
 
-A package that the tests import can remove tests from a module. So the tests are first collected from the tree without
-the change, in a separate sandbox. If a file cannot be loaded there, for example because the tested code is missing,
-its source is searched for tests with the runner's usual names, unless the repository configures other names.
+If the tests import code that the candidate changed, this code can remove tests from test modules. So the tests are
+first collected from the tree without the change, in a separate sandbox. If a test file cannot be loaded there, for
+example because the tested code is missing, its source is searched for tests with the runner's usual names, unless the
+repository configures other names.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ def required(
 ) -> Required:
     """Return the tests that must pass: those ``reported`` without the change, and those in files that were not loaded.
 
-    If the tests could not be collected, ``reported`` is ``None``, and all files are read. ``files`` are the sources of
-    the task's test files by path. They are read only if their tests have the runner's usual names (``usual_names``) and
-    the command does not select single tests.
+    If the tests could not be collected, ``reported`` is ``None``, and no file counts as loaded. ``files`` are the
+    sources of the task's test files by path. The sources of files that were not loaded are searched for tests, but only
+    if the tests have the runner's usual names (``usual_names``) and the command does not select single tests.
     """
     known = {place for test in (reported.collected if reported else ()) if (place := adapter.place(test)) is not None}
     unloaded = None if reported is None else [name.partition("::")[0] for name in reported.unloaded]

@@ -59,7 +59,7 @@ _LIBRARIES: Final = {
 def places_of(
     ids: Iterable[str], files: Iterable[tuple[bytes, bytes]], adapter: Adapter
 ) -> dict[str, frozenset[CasePlace]]:
-    """Return where the ``files`` (path and content) define tests, for the ``ids`` that do not show this.
+    """Return where the ``files`` (path and content) define the tests of those ``ids`` that do not show a place.
 
     Methods of classes without a base ``...TestCase`` are left out: the source does not show which class runs them.
     """
@@ -74,7 +74,7 @@ def places_of(
 
 
 def _tests(content: bytes, stem: str, adapter: Adapter) -> Iterator[tuple[str, CasePlace]]:
-    """Yield each name that an expected id may use for a test, with the place of the test."""
+    """Yield each name that may be the expected id of a test, with the place of the test."""
     try:
         body = parse_python(content).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -100,8 +100,8 @@ def _is_bound(name: ast.Name) -> bool:
 class Controls:
     """The edited ``files`` by path in the repository, and the groups of controls in them.
 
-    ``libraries`` are modules with assertions that the files use. ``places`` says where the tests of some expected ids
-    are defined: see :func:`places_of`.
+    ``libraries`` are modules with assertions that the task's test files may use, edited or not. ``places`` says where
+    the tests of some expected ids are defined: see :func:`places_of`.
     """
 
     files: dict[bytes, FileVersion] = field(default_factory=dict)
@@ -129,9 +129,10 @@ def digest(function: str) -> str:
 
 
 def plant(tests: Sequence[bytes], tree: FileTree, wanted: Iterable[str], adapter: Adapter) -> Controls:
-    """Return controls in the first ``MAX_FILES`` of the files with the paths ``tests`` in ``tree``.
+    """Return controls for the first ``MAX_FILES`` of the test files.
 
-    ``wanted`` are ids of tests to copy first. A file that cannot be edited gets no controls.
+    ``tests`` are the paths of the test files in ``tree``. ``wanted`` are ids of tests to copy first. A file that cannot
+    be edited gets no controls.
     """
     wanted = tuple(wanted)
     places = {place for test in wanted if (place := adapter.place(test)) is not None}
@@ -173,7 +174,8 @@ def _bases(content: bytes) -> set[str]:
 class _Choice:
     """Chooses how many variants each test gets, with at most ``MAX_COPIES`` copies in total.
 
-    The variants should cover the tests and make them hard to guess, with as few copies as possible.
+    The variants should cover the tests and make it hard to guess which functions are the task's own tests, with as few
+    copies as possible.
     """
 
     def __init__(self, tests: list[TaskTest], wanted: set[CasePlace]) -> None:

@@ -66,8 +66,8 @@ class ControlGroup:
     """A test of the task, at ``place``, and its ``controls``: each function's name, with the style of the control.
 
     ``real`` is the function that now contains the task's test. For a test that always fails, ``real`` and the function
-    in ``place`` are empty. ``homes`` are the classes that run the test, as places without a function. ``bits`` says how
-    hard it is to guess which variant is the task's test: one in ``2 ** bits`` guesses is right.
+    in ``place`` are empty. ``homes`` are the classes that run the test, or its module, as places without a function.
+    ``bits`` says how hard it is to guess which variant is the task's test: one in ``2 ** bits`` guesses is right.
     """
 
     place: CasePlace
@@ -100,8 +100,8 @@ class AssertionWay:
 class TaskTest:
     """A test in a file, its enclosing classes, and its assertions that can be inverted.
 
-    ``homes`` are the classes that run the test. ``movable`` is true if it may be renamed. ``rows`` is how often it
-    runs, judging by its tables of parameters.
+    ``homes`` are the classes that run the test, or its module. ``movable`` is true if the test may be renamed.
+    ``rows`` is how often it runs, judging by its tables of parameters.
     """
 
     path: str
@@ -143,7 +143,7 @@ class Variants:
 
     @property
     def spread(self) -> float:
-        """As :attr:`bits`, but counts all assertions, even if the rest of the file shows which values are the task's."""
+        """As ``bits``, but counts all assertions, even if the rest of the file shows which values are the task's."""
         return math.log2(self.size) if self.test.movable else 0.0
 
     def larger(self, way: AssertionWay) -> Variants | None:
@@ -397,7 +397,7 @@ def _has_parameters(node: ast.Module | ast.ClassDef) -> bool:
 def _is_test(test: ast.stmt, classes: tuple[ast.ClassDef, ...]) -> TypeGuard[Function]:
     """Return whether a copy of ``test`` would run like the original.
 
-    An ``async`` test in a unittest case needs a case that awaits it.
+    An ``async`` test in a unittest case is accepted only in an ``IsolatedAsyncioTestCase``, which awaits it.
     """
     if not isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef) or not _TEST.match(test.name):
         return False

@@ -106,7 +106,7 @@ class Inversion:
 
 
 def inversions(function: Function, source: ModuleSource, *, local: Iterable[str] = ()) -> list[Inversion]:
-    """Return the certain inversions in ``function``. Calls of the module's functions ``local`` are not inverted."""
+    """Return the certain inversions in ``function``. Calls of functions named in ``local`` are not inverted."""
     if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function)):
         return []
     return list(_Inverter(function, source, frozenset(local)).all())
@@ -126,7 +126,7 @@ class _Inverter:
         """Yield all inversions."""
         for statement in definitely_run(self._function.body):
             if has_effects_after(self._function, statement):
-                continue  # a test that stops here may leave a state that affects others
+                continue  # a test that stops here may leave a state that affects other tests
             if isinstance(statement, ast.Assert):
                 yield from self._condition(statement.test)
             elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):

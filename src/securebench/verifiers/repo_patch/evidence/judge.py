@@ -1,7 +1,7 @@
 """Judge a test run by the outcomes that its runner reported. One judge serves every runner.
 
-It also compares two fingerprints of the code that tests depend on: one from before the candidate's code ran, and one
-from the end of the run.
+The judge also compares two fingerprints of the code that tests depend on: one from before the candidate's code ran,
+and one from the end of the run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FAILING: Final = frozenset({"failed", "error"})
 
 
 def changes(before: Mapping[str, str] | None, after: Mapping[str, str] | None, nonce: str) -> list[str]:
-    """Return the names that changed or disappeared. The second fingerprint is signed with ``nonce``.
+    """Return the names whose digests changed or disappeared. The digests in ``after`` are signed with ``nonce``.
 
     Returns ``["fingerprint"]`` if the reporter did not send both. New names do not count as changes because packages
     add functions and classes while they run.
@@ -95,7 +95,7 @@ class Judge:
         if seen.missing:
             raise CandidateFailedError(FailureReason.TAMPERED, "tests that must fail did not run")
         if not seen.failed and any(outcome in PASSING for outcome in seen.real.values()):
-            evidence["kind"] = "exit_code"  # no file of these tests can contain a control
+            evidence["kind"] = "exit_code"  # no control counts: the outcomes prove no more than the exit code
             if self._request.test_by_test:
                 message = "none of the tests that must fail has run, but the task requires evidence from them"
                 raise CandidateFailedError(FailureReason.NO_VERDICT, message)
@@ -106,7 +106,7 @@ class Judge:
             self._require_needed(self._needed, seen, evidence)
 
     def _require_needed(self, needed: Required, seen: _Seen, evidence: dict[str, Any]) -> None:
-        """Reject a run if tests that exist without the change are missing or did not pass."""
+        """Reject a run if tests that exist without the change did not run, or were skipped or xfailed because of it."""
         missing = needed.missing(seen.places - self._emptied(seen.real, needed))
         evidence.update({"collected": len(needed.places), "collection": needed.state, "vanished": missing})
         if missing:
@@ -136,7 +136,7 @@ class Judge:
         return _Ids(known, self._adapter, descriptions, self._controls.places)
 
     def _require_end(self, reported: ReportedTests, result: CommandResult) -> None:
-        """Reject a run that stopped early, or whose exit code does not match its outcomes."""
+        """Reject a run that stopped early, ran no test, or whose exit code is an error or contradicts its outcomes."""
         if reported.exit is None and result.exit_code == 0:
             raise CandidateFailedError(FailureReason.TAMPERED, "the test run ended with success before it was complete")
         if reported.exit is None:
@@ -246,8 +246,8 @@ class _Seen:
     def _add_variant(self, group: ControlGroup, ids: dict[str, list[str]]) -> list[str]:
         """Keep the outcomes of the variant that is the task's test. Return the ids that it has in the task.
 
-        If the variant with the test's name was skipped, the task's test counts as skipped, because the task's files may
-        skip it by name.
+        If the variant with the test's name was skipped or xfailed, the task's test gets the same outcome, because the
+        task's files may skip tests by name.
         """
         if not group.real:
             return []
@@ -265,10 +265,10 @@ class _Seen:
     def _weigh(self, group: ControlGroup, function: str, tests: list[str], own: list[str]) -> set[CasePlace]:
         """Return a set with the place of the control ``function``, or an empty set if none of its ``tests`` count.
 
-        A test counts if its original passed. Add the place to ``passed`` or ``missing`` if a test that counts did not
-        fail, and to ``missing`` if the control did not run although the task's test passed. The cases of a parametrized
-        control have the order of the originals, but may have other ids. If their number differs, all of them count as
-        soon as one original passed.
+        A test counts if its original passed or, for a control that is not a copy, if any test of the same class or
+        module passed. Add the place to ``passed`` or ``missing`` if a test that counts did not fail, and to ``missing``
+        if the control did not run although the task's test passed. The cases of a parametrized control have the order
+        of the originals, but may have other ids. If their number differs, all of them count if any original passed.
         """
         place = group.place._replace(function=function)
         if not group.real:
@@ -288,7 +288,10 @@ class _Seen:
         return {place} if due else set()
 
     def _is_due(self, group: ControlGroup, home: CasePlace) -> bool:
-        """Return whether the controls of ``group`` should have run in the class or module ``home``, as its test did."""
+        """Return whether the test of ``group`` passed in the class or module ``home``: then its controls are due there.
+
+        If the group has no test, because its control always fails, any test that passed there is enough.
+        """
         return any(
             _same_home(place, home) and group.place.function in ("", place.function) for place in self._passed_places
         )
@@ -369,7 +372,7 @@ class _Ids:
 
     An id is usually the runner's own. Otherwise it is a name from a log, which need not be unique: a node id cut at a
     space, a function's name, or the first line of a docstring. It then matches every test with this name. If the task's
-    files define tests with this name, which are at ``places``, at least one of the matching tests must be one of them.
+    files define tests with this name (at ``places``), at least one of these must be among the matching tests.
     """
 
     def __init__(
@@ -405,8 +408,8 @@ class _Ids:
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
         """Return whether the good outcome of ``test`` can come from one of the task's own tests.
 
-        True if the task's files do not define ``test``, or if it is the id of a reported test. Otherwise, all tests
-        that were reported at one of the places that define it must have a good outcome.
+        True if the task's files do not define ``test``, or if it is the id of a reported test. Otherwise, true
+        if tests were reported at one of the places that define it, and all tests at that place have a good outcome.
         """
         places = () if test in self._real else self._places.get(test, ())
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)

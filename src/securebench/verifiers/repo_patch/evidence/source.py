@@ -167,8 +167,8 @@ def has_effects_after(function: Function, statement: ast.stmt) -> bool:
     """Return whether ``function`` may change state outside itself after ``statement``.
 
     Statements that are calls, except assertions, may do so, and so may assignments to parts of objects. Neither counts
-    in a ``finally`` block, or on objects that the function has assigned to local variables. Calls whose result is
-    assigned do not count, either: nearly all tests compute values in this way.
+    in a ``finally`` block, or if its first name (``a`` in ``a.b()`` or ``a.b = 1``) is a variable that the function
+    assigns. Calls whose result is assigned do not count, either: nearly all tests compute values in this way.
     """
     own = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     end = (statement.end_lineno or 0, statement.end_col_offset or 0)

@@ -129,7 +129,7 @@ def _cased(word: str, like: str) -> str:
 
 
 def _literal(changed: str, text: str, value: str) -> str:
-    """Return a literal for ``changed`` with the quotes of ``text``, which is the literal of ``value``."""
+    """Return a literal for ``changed``, in the quotes of ``text`` if ``text`` is exactly ``value`` in quotes."""
     return text[0] + changed + text[-1] if text[0] in "'\"" and text[1:-1] == value else repr(changed)
 
 

@@ -43,7 +43,7 @@ class NameMaker:
         """Return a name that differs from ``name`` in one word, as names of tests in one file do.
 
         In most cases the new word is one of ``words``, the words of the file, so that both names fit the tested code
-        equally well. A name of one word gets a second word or is replaced.
+        equally well. If ``name`` has only one word, that word is replaced or a second one is added.
         """
         lead = re.match(r"_*(?:[Tt]est_?)?", name)
         start = lead[0] if lead else ""

@@ -1,9 +1,9 @@
 """Fingerprints the code that tests depend on: a digest per function and class of some modules.
 
 Code is compared by value, with the plain values in its defaults and closures. Everything else is compared by identity,
-in one process. Honest changes are ignored: plain values of attributes (``TestCase.maxDiff``), new names, and names in
-``IGNORED_NAMES``. A new name counts if it hides another one: an inherited method or a builtin. Functions for later use
-are bound before code of a candidate runs.
+so only fingerprints taken in the same process can be compared. Honest changes are ignored: plain values of attributes
+(``TestCase.maxDiff``), new names, and names in ``IGNORED_NAMES``. A new name counts if it hides another one: an
+inherited method or a builtin. Functions for later use are bound before code of a candidate runs.
 """
 
 import builtins
@@ -49,7 +49,7 @@ PLUGIN_REPLACEMENTS = {
     _RESULT + "addSkip": "pytest_subtests.plugin:_addSkip",
     _RESULT + "addSubTest": "pytest_subtests.plugin:_addSubTest",
 }
-"""Names that plugins replace when pytest is configured, and their replacements. No others are allowed."""
+"""Names that plugins replace when pytest is configured, each with the only replacement that is allowed."""
 
 TRACERS = ("sys:settrace", "sys:setprofile", "sys:monitoring", "threading:hooks")
 
@@ -67,7 +67,7 @@ def fingerprinter(modules: Any, libraries: Any, repository: Any, unloaded: Any =
     """Return a function that fingerprints ``modules``, and the assertions of ``libraries``.
 
     ``NAME.*`` means all loaded submodules of a package. Libraries are imported, except those below ``repository``,
-    which would be the candidate's code. ``unloaded`` are modules that are not loaded now; see ``unload_package``. The
+    which would be the candidate's code. ``unloaded`` is the dict of modules that ``unload_package`` fills. The
     returned function has an attribute ``quick_check``: a much faster function, whose result changes if a function or
     class is replaced.
     """
@@ -140,8 +140,8 @@ def unload_package(package: Any, unloaded: Any) -> Any:
 
     Without the reporter, tests that restore ``sys.modules``, such as those with pytest's ``pytester``, would load and
     unload the package themselves. If it stayed loaded, such tests would share its state. Code that imports the package
-    during collection gets the modules of the fingerprint. If no code does, later imports load new copies. ``unloaded``
-    receives the unloaded modules and is emptied when they are imported.
+    during collection gets the unloaded modules back. If no code imports it then, later imports load new copies.
+    ``unloaded`` receives the unloaded modules and is emptied when they are imported.
     """
     loaded, finders, make = sys.modules, sys.meta_path, ModuleSpec
     unloaded.update({name: module for name, module in loaded.items() if (name + ".").startswith(package + ".")})
@@ -171,7 +171,7 @@ def unload_package(package: Any, unloaded: Any) -> Any:
     def end(used: Any) -> None:
         """Let imports load the unloaded modules again, as new copies.
 
-        If tests use these modules (``used``), a new copy of one counts as a change from now on.
+        If tests use these modules (``used``), replacing a module with a new copy counts as a change from now on.
         """
         finders[:] = [other for other in finders if other is not finder]
         if used:
@@ -181,7 +181,7 @@ def unload_package(package: Any, unloaded: Any) -> Any:
 
 
 def _alike(module: Any, other: Any) -> bool:
-    """Return whether ``other`` has all functions and methods of ``module``, as a second copy of it would."""
+    """Return whether each function and method of ``module`` has the same code in ``other``, as in a second copy."""
     now = _codes(other)
     return all(now.get(name) == code for name, code in _codes(module).items())
 

@@ -25,7 +25,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
     The state is in closures of the hooks, not in attributes, so that other modules cannot find it by a name.
     """
     say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
-    load(order["protected"])  # newer versions of pytest load unittest
+    load(order["protected"])  # before the next line, because newer versions of pytest load unittest
     unloaded, is_loaded = {}, "unittest" in sys.modules  # type: Any, Any
     take = fingerprinter(order["protected"], order["libraries"], order["repository"], unloaded)
     stop_reusing, is_case = None if is_loaded else unload_package("unittest", unloaded), _is_case
@@ -135,7 +135,7 @@ def _is_kept(item: Any, keep: Any) -> bool:
 
 
 def _with_kept(items: Any, keep: Any) -> Any:
-    """Return ``items`` and the controls in the same files and classes, which node ids in a command exclude."""
+    """Return ``items`` and all controls in their files and classes, even those that the command's node ids exclude."""
     found, known, parents = [], {item.nodeid for item in items}, set()
     for item in items:
         found.append(item)
@@ -201,7 +201,7 @@ _OURS = [_open()]
 def pytest_cmdline_main(config: Any) -> None:
     """Run all tests in this process: results of pytest-xdist's and pytest-forked's processes are not evidence.
 
-    Also ignore ``--stepwise``, which would stop at the first failure, because controls must fail.
+    Also ignore ``--stepwise``: it would stop at the first failure, and the controls must fail.
     """
     option = config.option
     if hasattr(option, "numprocesses") and "PYTEST_XDIST_WORKER" not in os.environ:

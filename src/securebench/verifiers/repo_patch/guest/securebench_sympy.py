@@ -3,7 +3,7 @@
 ``bin/test`` and its modules are in the repository, so a candidate may have changed them. This runner collects and runs
 the same functions without them: see ``SymPyTests.test_file`` in ``sympy/testing/runtests.py``. The decorators are those
 of the repository's ``sympy/testing/pytest.py``, in the task's version. All functions used later are bound in closures
-before code of the repository is loaded, so that this code cannot find them by a name.
+before code of the repository is loaded, so that the repository's code cannot find them by a name.
 """
 
 import inspect
