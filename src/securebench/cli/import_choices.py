@@ -127,7 +127,7 @@ def finish(
 
 
 def left_out(options: Mapping[str, Any]) -> LeftOut | None:
-    """Return an empty collection for records that cannot become rows, or ``None`` without ``--skip-unusable``."""
+    """With ``--skip-unusable``, return a collection to which unusable records will be added; otherwise ``None``."""
     from securebench.importers.row import LeftOut
 
     return LeftOut() if options["skip_unusable"] else None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _WORK: Final = ("trajectory", "usage", "failed_tries")
 
 CANDIDATE_CAP: Final = 1024 * 1024
-"""The most characters of a candidate in a record. The whole candidate is in the store, under its digest."""
+"""The most characters of a candidate in a record. The whole candidate is in ``candidates/`` of the run."""
 
 
 @dataclass(slots=True)

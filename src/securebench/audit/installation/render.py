@@ -77,7 +77,10 @@ def _outcome(result: EntryResult) -> str:
 
 
 def _checked_by(result: EntryResult) -> str:
-    """Return the number of probes of each kind (in the place with the most) and the tests, or why there are none."""
+    """Return the number of probes of each kind and the tests, or why there are neither.
+
+    Of a kind that was tried in several places, the place with the most probes counts.
+    """
     if result.entry.not_applicable:
         return result.entry.not_applicable
     counts: dict[str, dict[str, int]] = {}

@@ -114,7 +114,7 @@ class VerifierScript:
 
     tests: list[str] = field(default_factory=list)
     packages: dict[str, str] = field(default_factory=dict)
-    """Python packages besides the runner's: name to version, empty if the script pins none."""
+    """Python packages besides the runner's: name to version. A version that the script does not pin is empty."""
     pytest_version: str = ""
     system_packages: list[str] = field(default_factory=list)
     own_environment: bool = False

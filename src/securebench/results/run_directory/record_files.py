@@ -199,8 +199,8 @@ class RecordFiles:
         if not self._is_chained:
             return
         if record.sequence == number and record.raw["previous"] != self.tally.last:
-            what = f"the record with the sequence number {number - 1}" if number else "the beginning of this run"
-            problem = f"'previous' is not the hash of {what}: one of the two was changed"
+            what = f"the record with the sequence number {number - 1}" if number else "the run's id, start and nonce"
+            problem = f"'previous' is not the hash of {what}: one of them was changed"
             self._refuse(broken(problem, self._location(line)))
         attempts[record.id] += 1
         if record.attempt != attempts[record.id]:

@@ -72,7 +72,10 @@ _CHEMICAL_SYMBOL: Final = 2
 """The length of a symbol such as ``Hg``. In parentheses after a longer word, it is not another answer."""
 
 _SHORTEST_ADJECTIVE: Final = 5
-"""The fewest letters in a word of the question from which an adjective may be derived: ``Israel`` for ``Israeli``."""
+"""A word of the question with at least so many letters allows its adjective, as ``Israel`` allows ``Israeli``.
+
+A longer word in *-ed* counts as a participle.
+"""
 
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 

@@ -41,7 +41,7 @@ _PYTEST_WITH_VALUE: Final = (
     "--deselect",
     "--tb",
 )
-"""Options of pytest with a value in the next argument, which is not the name of a test."""
+"""Options of pytest whose value is the next argument. That argument is not a file or test to run."""
 
 _NARROWING = re.compile(
     r"-[km].*|--deselect.*|--keyword.*|--markers?-?exp.*|(?!-).*::.*|--(?:lf|ff|sw|last|step|failed).*"
