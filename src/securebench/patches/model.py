@@ -23,7 +23,7 @@ MAX_FILES: Final = 10_000
 MAX_HUNKS: Final = 100_000
 
 MAX_HEADER_LINE: Final = 16 * 1024
-"""Maximum bytes of a line that names a file: enough for two paths of maximum length, unless many bytes are escaped."""
+"""Maximum bytes of a header line of a file: enough for two paths of maximum length, unless many bytes are escaped."""
 
 MAX_CHANGED_BYTES: Final = 64 * 1024 * 1024
 """Maximum bytes of all files that a patch writes. Copies and compressed data count with their full size."""

@@ -76,9 +76,9 @@ def _replaced(value: Any, rest: _Place, replacement: JsonValue, place: _Place) -
     if not rest:
         return replacement
     if not isinstance(value, dict | None):
-        outer = name_of(place[: len(place) - len(rest)]) or "the file"
-        hint = f"set {outer} as a whole" if len(rest) < len(place) else "make the file an object with keys and values"
-        raise ConfigError(problems=[_invalid(".".join(place), f"{outer} is not an object", hint)])
+        outer = name_of(place[: len(place) - len(rest)])
+        hint = f"set {outer} as a whole" if outer else "make the file an object with keys and values"
+        raise ConfigError(problems=[_invalid(".".join(place), f"{outer or 'the file'} is not an object", hint)])
     inner = (value or {}).get(rest[0])
     return {**(value or {}), rest[0]: _replaced(inner, rest[1:], replacement, place)}
 

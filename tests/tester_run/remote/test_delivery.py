@@ -98,9 +98,8 @@ def test_output_that_is_not_text_is_a_candidate_like_any_other(tmp_path: Path) -
         sealed = seal_output(context.store, CandidateKind.TEXT, b"\xffhi", truncated=False)
         return AgentResult(candidate=sealed.candidate, failure=sealed.failure, stdout="")
 
-    received = Received(tmp_path, FakeProducer(hook=produce, trajectory='{"step": 1}'))
-    pieces = [piece for piece in received.sent() if piece[:1] != b"T"]
-    assert json.loads(received.receive(pieces))["failure_reason"] == "candidate_not_text"
+    received = Received(tmp_path, FakeProducer(hook=produce))
+    assert json.loads(received.receive(received.sent()))["failure_reason"] == "candidate_not_text"
     assert (received.root / "candidates" / received.digest).read_bytes() == b"\xffhi"
 
 
