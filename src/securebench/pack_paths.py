@@ -31,7 +31,7 @@ LANE_ROOTS: Final[Mapping[Visibility, str]] = {
     Visibility.EVALUATION_INPUTS: "securebench/evaluation_inputs",
     Visibility.HIDDEN: "securebench/evaluator",
 }
-"""The workspace directory of each lane's resources."""
+"""The workspace directory of each lane's values, and of its files without a mount, except public ones."""
 
 RESERVED_MOUNTS: Final = ("task.json", ".git", "securebench")
 """Workspace paths that SecureBench reserves, with everything below them."""

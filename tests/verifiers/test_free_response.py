@@ -64,6 +64,7 @@ def test_an_accepted_phrase_as_whole_words_passes(text: str) -> None:
         ("as opposed to Rayleigh scattering", AMBIGUOUS),
         ("instead of the Rayleigh scattering", AMBIGUOUS),
         ("Nothing is stronger than Rayleigh scattering here", None),
+        ("than Rayleigh scattering this is rather", None),
         ("unlike Mie scattering, Rayleigh scattering favours blue", None),
         ("shorter wavelengths do scatter more", WRONG),
         ("{}", WRONG),

@@ -146,10 +146,9 @@ class RaySlots:
         self._threads: list[threading.Thread] = []
         self._excluded: dict[str, str] = {}
         self._failures: Counter[str] = Counter()
-        """The number of worker failures on each node since its last result.
-
-        Under ``""``, it is the number of workers that did not start since the last one that did.
-        """
+        """The number of worker failures on each node since its last result."""
+        self._failed_starts = 0
+        """How many workers in a row failed to start."""
         self._sending: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._fatal_problem = ""
         self._closed = False
@@ -306,15 +305,18 @@ class RaySlots:
                 node = self._node_of(actor)
                 if node:
                     self._prepare(_Slot(actor, node))
-                    self._failures[""] = 0
+                    self._failed_starts = 0
                     return
             except _NodeUnfitError as error:
                 self._exclude(node, str(error))
             except self._ray.exceptions.RayError as error:
-                self._failures[node] += 1
-                if node and self._failures[node] >= _MAX_LOSSES:
-                    self._exclude(node, _lost_worker(error))
-                elif self._failures[node] >= _MAX_LOSSES:
+                if node:
+                    self._failures[node] += 1
+                    if self._failures[node] >= _MAX_LOSSES:
+                        self._exclude(node, _lost_worker(error))
+                else:
+                    self._failed_starts += 1
+                if self._failed_starts >= _MAX_LOSSES:
                     self._fatal_problem = (
                         f"cannot start workers on the Ray cluster ({type(error).__name__}): all of its nodes need"
                         " RAY_AUTH_MODE=token, the same token, and the same versions of Python and Ray"

@@ -187,8 +187,9 @@ class TesterRunSummary:
 
     @property
     def cost_usd(self) -> float | None:
-        """The cost of the agents and of the judge in US dollars; ``None`` if it is not known."""
-        return (self.usage + (self.judge.usage if self.judge else Usage())).cost_usd
+        """The cost of the agents and the judge model in US dollars; ``None`` if one was used at an unknown cost."""
+        used = [usage for usage in (self.usage, self.judge.usage if self.judge else Usage()) if usage]
+        return None if any(usage.cost_usd is None for usage in used) else sum(used, Usage()).cost_usd
 
     @property
     def verification_status(self) -> RunStatus:

@@ -1,8 +1,9 @@
-"""Strict YAML: the core schema of YAML 1.2, one document, and nothing that two parsers would read differently.
+"""Strict YAML: the core schema of YAML 1.2, one document, and no value that two parsers would read differently.
 
-Rejected: anchors and aliases, tags, directives, duplicate keys, keys that are not plain text, and plain scalars that
-older parsers read differently (``no``, ``010``, ``12:30:45``, a date). Values and positions are built from the parser's
-events, so that parsing continues after most faults and no tag ever constructs an object.
+Rejected: anchors and aliases, tags, directives, duplicate keys, keys that are not scalars, and plain values that older
+parsers read differently (``no``, ``010``, ``12:30:45``, a date). A key is always read as text. Values and
+positions are built from the parser's events, so that parsing continues after most faults and no tag ever constructs an
+object.
 """
 
 from __future__ import annotations

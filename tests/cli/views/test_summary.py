@@ -16,6 +16,7 @@ from securebench.results.records.record import WEAK as WEAK_WORDS
 from securebench.results.records.record import Assurance, RecordEntry
 from securebench.results.records.strict_record import read_entry
 from securebench.results.records.usage import Usage
+from securebench.results.run_directory.judge import JudgeSummary
 from securebench.results.run_directory.part_of_pack import PartOfPack
 from securebench.results.statistics import TaskResult
 from securebench.results.summary import Counts, TesterRunSummary, estimate, total
@@ -103,6 +104,18 @@ def test_what_was_used_is_shown_where_it_is_known() -> None:
     assert "Usage: 1,234,567 tokens in, 890 out, 12 turns, about $3.46\n" in shown(usage=used)
     assert "1 turn\n" in shown(usage=Usage(input_tokens=5, turns=1))
     assert "$" not in shown(usage=Usage(output_tokens=1))
+
+
+def test_total_cost_with_a_judge_model() -> None:
+    """The total cost is shown only if the costs of the agent and of the judge model are both known."""
+
+    def shown_cost(agent: Usage) -> str:
+        return shown(usage=agent, judge=JudgeSummary({"model": "m"}, None, Usage(input_tokens=9, cost_usd=0.5)))
+
+    assert "Cost: about $1.75, $0.50 of it for the judge model\n" in shown_cost(Usage(input_tokens=1, cost_usd=1.25))
+    assert "Cost: about $0.50, $0.50 of it for the judge model\n" in shown_cost(Usage())
+    unknown = "Cost: about $0.50 for the judge model; the cost of the agent is not known\n"
+    assert unknown in shown_cost(Usage(input_tokens=1))
 
 
 def test_failures_and_where_the_results_are() -> None:

@@ -173,12 +173,13 @@ def _percent(estimate: Estimate) -> str:
 def usage_lines(summary: TesterRunSummary) -> list[str]:
     """Return a line on the usage of the agents. If the judge model's cost is known, another line has the total cost."""
     judged = summary.judge.usage.cost_usd if summary.judge else None
-    if judged is None or summary.cost_usd is None:
+    if judged is None:
         return [usage_line(summary.usage, summary.budget_usd)] if summary.usage else []
-    total = (
-        f"Cost: about {cost_text(summary.cost_usd, summary.budget_usd)}, {cost_text(judged)} of it for the judge model"
-    )
-    return [*([usage_line(summary.usage)] if summary.usage else []), total]
+    if summary.cost_usd is None:
+        cost = f"{cost_text(judged)} for the judge model; the cost of the agent is not known"
+    else:
+        cost = f"{cost_text(summary.cost_usd, summary.budget_usd)}, {cost_text(judged)} of it for the judge model"
+    return [*([usage_line(summary.usage)] if summary.usage else []), f"Cost: about {cost}"]
 
 
 def usage_line(usage: Usage, budget_usd: float | None = None) -> str:

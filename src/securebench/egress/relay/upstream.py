@@ -101,7 +101,7 @@ class Upstream:
                 return await _open(self._host, self._port, self._tls)
             return await self._tunnel(self._proxy, self._tls)
         except UnicodeError:
-            raise OSError("the provider's host name is not valid") from None
+            raise OSError("the host name of the provider or of its proxy is not valid") from None
 
     async def _tunnel(self, proxy: str, tls: ssl.SSLContext) -> HttpPeer:
         """Connect through a proxy. The proxy sees the provider's host name, but no part of the requests."""

@@ -192,8 +192,8 @@ def _is_taken_back(phrase: tuple[str, ...], text: str) -> bool:
 
 def _denies(spoken: tuple[str, ...], at: int) -> bool:
     """Return whether the word at this position denies what follows or contrasts with it, as in ``rather than``."""
-    word = _look(spoken[at])
-    return word in NEGATIONS | CONTRASTS or (word == "than" and _look(spoken[at - 1]) in {"rather", "other"})
+    word, previous = _look(spoken[at]), _look(spoken[at - 1]) if at else ""
+    return word in NEGATIONS | CONTRASTS or (word == "than" and previous in {"rather", "other"})
 
 
 def _look(word: str) -> str:

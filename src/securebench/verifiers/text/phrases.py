@@ -72,9 +72,9 @@ _CHEMICAL_SYMBOL: Final = 2
 """The length of a symbol such as ``Hg``. In parentheses after a longer word, it is not another answer."""
 
 _SHORTEST_ADJECTIVE: Final = 5
-"""A word of the question with at least so many letters allows its adjective, as ``Israel`` allows ``Israeli``.
+"""The fewest letters of a word of the question whose adjective may describe the answer: ``Israel`` for ``Israeli``.
 
-A longer word in *-ed* counts as a participle.
+A word in *-ed* counts as a participle if it has more letters than this.
 """
 
 _LETTERS: Final = re.compile(r"[^\W\d_]+")

@@ -111,7 +111,7 @@ def _frames(error: BaseException) -> list[Any]:
 
 
 def _line(error: BaseException) -> int | None:
-    """Return the number of the last line of the tests in an error's traceback, or ``None``."""
+    """Return the line number of the innermost frame of ``error`` that is in the tests, or ``None``."""
     return next((line for frame, line in reversed(_frames(error)) if frame.f_code.co_filename == FILE), None)
 
 
