@@ -30,7 +30,7 @@ TESTS = Path(__file__).parents[2]
 
 
 def write(directory: Path, *task_ids: str) -> bytes:
-    """Write a journal with these tasks, and return its bytes."""
+    """Append a record of each task to the journal, and return the bytes of the file."""
     with Journal(directory, HEAD) as journal:
         for task_id in task_ids:
             journal.append(record(task_id))
@@ -38,12 +38,12 @@ def write(directory: Path, *task_ids: str) -> bytes:
 
 
 def tasks(directory: Path) -> list[str]:
-    """Return the tasks in a journal's file, in order."""
+    """Return the task ids in the journal's file, in order."""
     return [json.loads(line)["task_id"] for line in (directory / JOURNAL).read_bytes().splitlines()]
 
 
 def test_appends_in_order(tmp_path: Path) -> None:
-    """Records stand in the order in which they were written, numbered by the one writer (M18)."""
+    """Records are in the order in which they were written, and their numbers continue when it is reopened (M18)."""
     write(tmp_path, "b", "a")
     write(tmp_path, "c")
     lines = [json.loads(line) for line in (tmp_path / JOURNAL).read_bytes().splitlines()]
@@ -51,7 +51,7 @@ def test_appends_in_order(tmp_path: Path) -> None:
 
 
 def test_one_write_then_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record is one write of a whole line, flushed to disk before the run goes on (L02)."""
+    """A record is written as a complete line in one call, and then flushed to disk (L02)."""
     calls: list[tuple[str, bytes]] = []
     real_write, real_sync = os.write, os.fsync
 
@@ -74,7 +74,7 @@ def test_one_write_then_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_directory_is_flushed_when_the_journal_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The journal's name is on disk before its first record is."""
+    """The directory entry of a new journal is flushed to disk before the first record is written."""
     synced: list[int] = []
     real_sync = os.fsync
 
@@ -88,7 +88,7 @@ def test_the_directory_is_flushed_when_the_journal_is_made(tmp_path: Path, monke
 
 
 def test_torn_at_every_byte(tmp_path: Path) -> None:
-    """However a last record was cut, the journal opens with what was whole, and the rest is kept aside (L02, L03)."""
+    """Wherever a journal was cut off, it opens with its complete records, and the rest is moved aside (L02, L03)."""
     whole = write(tmp_path, "a", "b")
     first = whole.index(b"\n") + 1
     for end in range(len(whole) + 1):
@@ -111,9 +111,9 @@ def _expected(end: int, first: int, length: int) -> list[str]:
 
 
 def test_a_torn_tail_is_moved_aside(tmp_path: Path) -> None:
-    """The bytes of a torn record are kept, each time under a new name, and the next record stands alone (L03)."""
+    """The bytes of each torn record are moved to a new file, and the next record starts a new line (L03)."""
     whole = write(tmp_path, "a")
-    for number, tail in enumerate((b'{"record_ver', b"\0\0\0"), start=1):
+    for number, tail in enumerate((b'{"record_ver', b"\0\0\0", b'\0\0\0": 1}\n'), start=1):
         with (tmp_path / JOURNAL).open("ab") as file:
             file.write(tail)
         with Journal(tmp_path, HEAD) as journal:
@@ -125,7 +125,7 @@ def test_a_torn_tail_is_moved_aside(tmp_path: Path) -> None:
 
 
 def test_a_record_that_lacks_only_its_newline_gets_it(tmp_path: Path) -> None:
-    """A whole record is not thrown away for a missing newline."""
+    """A last record that lacks only its newline is kept, and the newline is added."""
     whole = write(tmp_path, "a", "b")
     (tmp_path / JOURNAL).write_bytes(whole[:-1])
     with Journal(tmp_path, HEAD) as journal:
@@ -142,11 +142,12 @@ def test_a_record_that_lacks_only_its_newline_gets_it(tmp_path: Path) -> None:
         (lambda lines: [lines[0], lines[1][:40] + b"\n"], 2),
         (lambda lines: [lines[0], lines[1].replace(b'"passed": true', b'"passed": false')], 2),
         (lambda lines: [lines[0][:30] + lines[1], lines[1]], 1),
+        (lambda lines: [b"\0" * 30 + lines[0][30:], lines[1]], 1),
     ],
-    ids=["no record", "blank", "cut, with a newline", "contradiction", "welded"],
+    ids=["no record", "blank", "cut, with a newline", "contradiction", "welded", "zeros"],
 )
 def test_damage_stops_the_run(tmp_path: Path, damage: Callable[[list[bytes]], list[bytes]], line: int) -> None:
-    """A damaged line is never mended by guessing: the error names it, and the file is as it was (L02)."""
+    """A damaged line is never repaired: the error names the line, and the file stays unchanged (L02)."""
     whole = b"".join(damage(write(tmp_path, "a", "b").splitlines(keepends=True)))
     (tmp_path / JOURNAL).write_bytes(whole)
     with pytest.raises(ConfigError) as caught:
@@ -157,7 +158,7 @@ def test_damage_stops_the_run(tmp_path: Path, damage: Callable[[list[bytes]], li
 
 
 def test_a_journal_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    """Nothing is written through a link that somebody left in the run directory."""
+    """A symbolic link in place of the journal is refused, and its target is not changed."""
     target = tmp_path / "elsewhere"
     target.write_text("")
     (tmp_path / JOURNAL).symlink_to(target)
@@ -167,7 +168,7 @@ def test_a_journal_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_task_has_one_record(tmp_path: Path) -> None:
-    """A second record of a task is a defect of the caller's, and is not written (M04)."""
+    """A second record of a task is refused and not written (M04)."""
     with Journal(tmp_path, HEAD) as journal:
         journal.append(record("a"))
         with pytest.raises(ValueError, match="already has a record"):
@@ -180,7 +181,7 @@ def test_a_task_has_one_record(tmp_path: Path) -> None:
 def test_disk_trouble_leaves_no_half_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, call: str
 ) -> None:
-    """When the disk fails, the error says so and the file holds what it held before (L07)."""
+    """If the disk fails, the error has the reason, and the content of the file stays unchanged (L07)."""
     before = write(tmp_path, "a")
     with Journal(tmp_path, HEAD) as journal:
         with monkeypatch.context() as patch:
@@ -194,7 +195,7 @@ def test_disk_trouble_leaves_no_half_record(
 
 
 def test_a_partial_write_is_cut_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that takes half a record keeps none of it (L07)."""
+    """If only a part of a record is written, this part is removed again (L07)."""
     real_write = os.write
     with Journal(tmp_path, HEAD) as journal:
         with monkeypatch.context() as patch:
@@ -205,7 +206,7 @@ def test_a_partial_write_is_cut_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_file_size_limit(tmp_path: Path) -> None:
-    """A real limit of the kernel, met in the middle of a record, is a storage error and leaves whole records (L07)."""
+    """The kernel's file size limit, reached within a record, is a storage error and leaves complete records (L07)."""
     script = f"""
 import resource
 from pathlib import Path
@@ -237,7 +238,7 @@ def _failing(code: int) -> Callable[..., int]:
 
 
 def test_each_trial_has_its_own_record_and_history(tmp_path: Path) -> None:
-    """The trials of a task are told apart in all that the journal knows; the same trial twice is damage."""
+    """Each trial of a task has its own record, attempts and usage; two records of the same trial are damage."""
     one, two = TrialId("a", 1), TrialId("a", 2)
     with Journal(tmp_path, HEAD) as journal:
         journal.append(record("a", STATUS.ERROR, trial=1))
@@ -262,7 +263,7 @@ def test_each_trial_has_its_own_record_and_history(tmp_path: Path) -> None:
 
 
 def test_errors_are_moved_aside(tmp_path: Path) -> None:
-    """The record of a task that is to be redone leaves the journal, is kept, and its attempt is counted (L06)."""
+    """A superseded record is moved from the journal to another file, and its attempt still counts (L06)."""
     with Journal(tmp_path, HEAD) as journal:
         journal.append(record("a"))
         journal.append(record("b", STATUS.ERROR))
@@ -279,7 +280,7 @@ def test_errors_are_moved_aside(tmp_path: Path) -> None:
 
 
 def test_attempts_outlive_the_process(tmp_path: Path) -> None:
-    """A run that is killed between setting a record aside and redoing it still knows the attempt."""
+    """The number of attempts is still known if a run ends after it superseded a record and before the next attempt."""
     with Journal(tmp_path, HEAD) as journal:
         for attempt in (1, 2):
             journal.append(record("b", STATUS.ERROR, provenance={"attempt": attempt}))
@@ -291,7 +292,7 @@ def test_attempts_outlive_the_process(tmp_path: Path) -> None:
 
 
 def test_setting_aside_twice_keeps_one_copy(tmp_path: Path) -> None:
-    """A run that is killed halfway through setting records aside does it again, and keeps each once (L01)."""
+    """If a run was killed while it superseded a record, superseding it again keeps a single copy (L01)."""
     with Journal(tmp_path, HEAD) as journal:
         journal.append(record("a", STATUS.ERROR))
     (tmp_path / SUPERSEDED).write_bytes((tmp_path / JOURNAL).read_bytes())
@@ -305,7 +306,7 @@ def test_setting_aside_twice_keeps_one_copy(tmp_path: Path) -> None:
 
 
 def test_nothing_to_set_aside_changes_nothing(tmp_path: Path) -> None:
-    """Without errors to redo, no file is made and none is replaced."""
+    """If no records are superseded, no file is created or replaced."""
     write(tmp_path, "a")
     inode = (tmp_path / JOURNAL).stat().st_ino
     with Journal(tmp_path, HEAD) as journal:
@@ -315,14 +316,14 @@ def test_nothing_to_set_aside_changes_nothing(tmp_path: Path) -> None:
 
 
 def rewrite(directory: Path, *numbers: int, name: str = JOURNAL) -> None:
-    """Keep those lines alone, in this order."""
+    """Keep only the lines with these numbers, in this order."""
     lines = (directory / name).read_bytes().splitlines(keepends=True)
     (directory / name).write_bytes(b"".join(lines[number] for number in numbers))
 
 
 @pytest.mark.parametrize("kept", [(1, 2), (0, 2), (1, 0, 2), (2, 1, 0)])
 def test_a_record_that_is_gone_or_moved_is_noticed(tmp_path: Path, kept: tuple[int, ...]) -> None:
-    """Numbers have no gaps and stand in order: nobody takes out a verdict that was not liked."""
+    """A gap or a wrong order is refused, so that nobody can remove an unwelcome verdict unnoticed."""
     write(tmp_path, "a", "b", "c")
     rewrite(tmp_path, *kept)
     with pytest.raises(ConfigError) as raised:
@@ -332,7 +333,7 @@ def test_a_record_that_is_gone_or_moved_is_noticed(tmp_path: Path, kept: tuple[i
 
 
 def test_numbers_go_on_over_superseded_records(tmp_path: Path) -> None:
-    """Records that were set aside count, and a record of the journal and of that file is one."""
+    """Sequence numbers include superseded records, and a record that is in both files counts once."""
     with Journal(tmp_path, HEAD) as journal:
         journal.append(record("a", STATUS.ERROR))
         journal.append(record("b"))
@@ -344,7 +345,7 @@ def test_numbers_go_on_over_superseded_records(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="sequence number 0, not"):
         Journal(tmp_path, HEAD)
     (tmp_path / "hidden").rename(tmp_path / SUPERSEDED)
-    (tmp_path / JOURNAL).write_bytes(before)  # as a run leaves it that was killed between the two writes
+    (tmp_path / JOURNAL).write_bytes(before)  # as if the run had been killed between the two writes
     with Journal(tmp_path, HEAD) as journal:
         assert set(journal.entries) == {TrialId("a"), TrialId("b")}
 
@@ -388,7 +389,7 @@ OWN: dict[str, JsonValue] = {
 )
 @pytest.mark.parametrize("end", [b"\n", b""])
 def test_a_record_of_another_run_is_refused(tmp_path: Path, change: dict[str, Any], end: bytes) -> None:
-    """Whatever a record says of where it comes from is held to the run: two files are easily joined."""
+    """A record whose ids, version or provenance differ from the run's is refused: two files are easily joined."""
     (tmp_path / JOURNAL).write_bytes(record(provenance=OWN).line(0, HEAD.genesis))
     with Journal(tmp_path, HEAD, IDENTITY) as journal:
         assert set(journal.entries) == {TrialId("pack/one")}
@@ -403,7 +404,7 @@ def test_a_record_of_another_run_is_refused(tmp_path: Path, change: dict[str, An
 
 
 def test_an_image_that_was_never_found_is_none_of_another(tmp_path: Path) -> None:
-    """The record of a task that ended before it had an image names none."""
+    """The record of a task that ended before its image was found has an empty image id, and is accepted."""
     error = record(status=STATUS.ERROR, provenance={**OWN, "image": {"reference": "image:1", "id": ""}})
     (tmp_path / JOURNAL).write_bytes(error.line(0, HEAD.genesis))
     with Journal(tmp_path, HEAD, IDENTITY) as journal:
@@ -411,7 +412,7 @@ def test_an_image_that_was_never_found_is_none_of_another(tmp_path: Path) -> Non
 
 
 def test_a_verdict_cannot_become_pending(tmp_path: Path) -> None:
-    """Only a family without a verifier has pending records: a failure that is made one would leave the pass rate."""
+    """A pending record is refused if the family has a verifier: it could hide a failure from the pass rate."""
     pending = record(status=STATUS.PENDING, verifier=None, provenance=OWN)
     (tmp_path / JOURNAL).write_bytes(pending.line(0, HEAD.genesis))
     with pytest.raises(ConfigError, match="contradicts itself"):
@@ -421,7 +422,7 @@ def test_a_verdict_cannot_become_pending(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [JOURNAL, SUPERSEDED])
 @pytest.mark.parametrize("kind", ["pipe", "link", "directory"])
 def test_what_is_no_regular_file_is_refused(tmp_path: Path, name: str, kind: str) -> None:
-    """A pipe in the place of a journal is not waited for, and no link is followed."""
+    """A pipe, link or directory in place of a file with records is refused."""
     path = tmp_path / name
     if kind == "pipe":
         os.mkfifo(path)

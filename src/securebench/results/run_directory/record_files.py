@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from securebench.errors import ConfigError, SourceLocation
+from securebench.fs.append_log import is_torn
 from securebench.results.recorded_task import MAX_LINE, RecordedTask, parse_recorded_task
 from securebench.results.records.chain import line_hash
 from securebench.results.records.record import VerificationStatus
@@ -143,21 +144,26 @@ class RecordFiles:
         self._on_problem(error)
 
     def _lines(self, name: str, file: IO[bytes]) -> Iterator[RecordLine]:
-        """Yield the lines of one file. A last line without a newline counts only if its record is complete.
+        """Yield the lines of one file. A last line that is only partly written is left out.
 
+        If only its newline is missing, its record counts.
         Only the journal may have such a line, because ``superseded.jsonl`` is always replaced as a whole.
         """
         last, path = -1, str(self._shown / name)
+        torn: ConfigError | None = None
         for number, data in numbered_lines(file, MAX_LINE):
+            if torn:
+                self._refuse(torn)  # it is not the last line
+                torn = None
             location = SourceLocation(path, number)
             try:
                 record = parse_recorded_task(data)
             except (ValueError, TypeError, RecursionError) as error:
                 invalid = damaged(f"invalid record: {error}", location)
-                if name == JOURNAL and not data.endswith(b"\n") and len(data) <= MAX_LINE:
-                    self._torn = invalid
-                    return
-                self._refuse(invalid)
+                if name == JOURNAL and is_torn(data) and len(data) <= MAX_LINE:
+                    torn = invalid
+                else:
+                    self._refuse(invalid)
                 continue
             if self._is_chained and (why := contradiction(record.raw)):
                 self._refuse(_refused(f"the record contradicts itself: {why}", "record-contradictory", location))
@@ -177,6 +183,7 @@ class RecordFiles:
                 self._refuse(broken("the records are not in the order of their sequence numbers", location))
             last = record.sequence
             yield RecordLine(name, number, line_hash(data), record, data)
+        self._torn = torn or self._torn
 
     def _foreign(self, record: RecordedTask) -> str:
         """Return a description of the first value that differs from this run; empty if there is none."""
