@@ -19,9 +19,10 @@ _DETACH = 2
 
 def main() -> None:
     """Run the tasks."""
-    with open(sys.argv[1]) as file:  # noqa: PTH123 - no imports
+    with open(sys.argv[1]) as file:  # noqa: PTH123 - avoids importing pathlib
         call = json.load(file)
-    # As in bare_runtime.py: crun refuses machines that have both versions of cgroups mounted.
+    # crun refuses machines that have both versions of cgroups mounted. This affects only this process's mount
+    # namespace.
     ctypes.CDLL(None).umount2(b"/sys/fs/cgroup/unified", _DETACH)
     started, before = time.perf_counter(), _cpu()
     with ThreadPoolExecutor(call["workers"]) as pool:
@@ -32,7 +33,7 @@ def main() -> None:
 def _run(task: dict[str, list[str]]) -> None:
     subprocess.run(task["agent"], check=True, stdout=subprocess.DEVNULL)
     running = [subprocess.Popen(task[name]) for name in ("candidate", "tests")]
-    if any([process.wait() for process in running]):  # noqa: C419 - each is waited for
+    if any([process.wait() for process in running]):  # noqa: C419 - a generator would not wait for each
         raise SystemExit(f"{task['candidate'][-1]} or its tests failed")
 
 

@@ -107,12 +107,12 @@ def make_workspace(scratch: Path) -> Path:
 
 
 def bare_can_run(sides: Sequence[Side]) -> bool:
-    """Whether the bare runtime can be run here: this needs root, and crun among the ``sides``."""
+    """Return whether the bare runtime can be run here: this needs root, and crun among the ``sides``."""
     return os.geteuid() == 0 and any(side.name == "crun" for side in sides)
 
 
 def _bare(scratch: Path, count: int) -> float:
-    """Return the median ms of a cycle of the bare runtime. The start-up of its process does not count."""
+    """Return the median ms of a cycle of the bare runtime. The start-up of the measuring process is not included."""
     workspace = make_workspace(scratch)
     with bare_bundles(scratch, workspace) as make_bundle:
         argv = make_bundle(COMMAND)
@@ -121,7 +121,7 @@ def _bare(scratch: Path, count: int) -> float:
 
 
 def apart(program: Path, *arguments: str) -> tuple[str, ...]:
-    """Return the command that runs a Python program in a mount namespace of its own."""
+    """Return the command that runs a Python program in a new mount namespace."""
     return ("unshare", "--mount", "--propagation", "slave", sys.executable, "-I", "-S", str(program), *arguments)
 
 
@@ -147,7 +147,7 @@ def bare_bundles(scratch: Path, workspace: Path) -> Iterator[Callable[[Command],
             (bundle / "config.json").write_text(
                 json.dumps(compile_config(workspace_spec(image, workspace), command, layout))
             )
-            # The name of the state's parent is part of the container's id.
+            # The name of the state directory's parent is part of the container's id.
             own = Path(state, bundle.name)
             own.mkdir()
             return runtime.run_argv(str(bundle), str(own / "state"), "bare")

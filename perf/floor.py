@@ -33,7 +33,7 @@ class Floor:
     def one(self) -> None:
         """Create, run and remove one container: what a text task needs."""
         client = self._engine.client
-        container = client.create_container_from_config(self._body)["Id"]  # type: ignore[no-untyped-call]  # its stubs
+        container = client.create_container_from_config(self._body)["Id"]  # type: ignore[no-untyped-call]  # untyped
         client.start(container)
         client.wait(container)
         client.remove_container(container, force=True)

@@ -76,17 +76,17 @@ class Suite:
 
     def _bare(self, row: dict[str, Any], task_file: Path) -> None:
         task_file.write_text(json.dumps(row["input"]))
-        agent = [PYTHON, *_OPTIONS, str(self.workload.agent_dir / "agent.py")]  # type: ignore[operator]  # it has one
+        agent = [PYTHON, *_OPTIONS, str(self.workload.agent_dir / "agent.py")]  # type: ignore[operator]  # not None
         answer = subprocess.check_output(agent, env={"SECUREBENCH_TASK_FILE": str(task_file)}, text=True)
         programs = (answer, f"{answer}\n{row['eval']['tests']['code']}")
         running = [subprocess.Popen([PYTHON, *_OPTIONS, "-c", program]) for program in programs]
-        if any([process.wait() for process in running]):  # noqa: C419 - each is waited for
+        if any([process.wait() for process in running]):  # noqa: C419 - a generator would not wait for each
             raise SystemExit(f"{row['id']} failed outside of a sandbox")
 
     def bare_runtime(self, workers: int, scratch: Path) -> Cost:
         """Run the agent and the candidate of each task in bare containers, and the tests as a bare process."""
         workspace = make_workspace(scratch)
-        shutil.copytree(self.workload.agent_dir, workspace, dirs_exist_ok=True)  # type: ignore[arg-type]  # it has one
+        shutil.copytree(self.workload.agent_dir, workspace, dirs_exist_ok=True)  # type: ignore[arg-type]  # not None
         agent = ("python3", *_OPTIONS, f"{WORKSPACE}/agent.py")
         tasks = []
         with bare_bundles(scratch, workspace) as make_bundle:

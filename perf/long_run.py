@@ -49,9 +49,9 @@ RESULTS: Final = ROOT / ".cache" / "long-run"
 PAGE: Final = ROOT / "docs" / "explanation" / "long-runs.md"
 PLOT: Final = PAGE.with_name("long-runs.svg")
 SHARES: Final = (0.1, 0.25, 0.5, 0.75, 1.0)
-"""The shares of a run that are compared. It is copied after each share but the last, which is the finished run."""
+"""The shares of a run that are compared. A run is copied after each share except the last (the finished run)."""
 COMMANDS: Final = ("status", "show", "resume")
-"""What reads a run. Each has a field of this name in :class:`Checkpoint`."""
+"""The commands that read a run. For each, :class:`Checkpoint` has a field of the same name."""
 ROUNDS: Final = 3
 """How often a copy is read and resumed. The least time counts, because other programs can only add to it."""
 LINEAR_BOUND: Final = 1.5
@@ -100,7 +100,7 @@ class Checkpoint:
 class LongRun:
     """The figures of one run.
 
-    ``disk`` has, by part of the run directory, the bytes on the disk and the number of files.
+    ``disk`` maps each part of the run directory to its bytes on the disk and its number of files and directories.
     """
 
     kind: str
@@ -228,7 +228,7 @@ class LongRun:
         return (last.coordinator_mib - first.coordinator_mib) * 1024 / max(1, last.done - first.done)
 
     def _growth(self, command: str) -> str:
-        """Say how much longer ``command`` takes for each record in the second half of the run than in the first."""
+        """Return a sentence that compares the costs per record of ``command`` in the two halves of the run."""
         first, middle, last = self.checkpoints[0], self.checkpoints[len(self.checkpoints) // 2], self.checkpoints[-1]
         if abs(growth := getattr(last, command) - getattr(first, command)) < MEASURABLE:
             return (
@@ -312,7 +312,7 @@ def _memory(process: int) -> tuple[float, float]:
 
 
 def _disk(directory: Path) -> dict[str, tuple[int, int]]:
-    """Return the bytes on the disk and the number of files and directories, by the part of the run directory."""
+    """Return the bytes on the disk and the number of files and directories for each part of the run directory."""
     found = {"all": (0, 0)}
     for part in sorted(directory.iterdir()):
         paths = (part, *part.rglob("*"))
@@ -324,7 +324,7 @@ def _disk(directory: Path) -> dict[str, tuple[int, int]]:
 
 
 def plot(runs: Sequence[LongRun]) -> str:
-    """Return memory, journal and reading time over the tasks that were done, as SVG."""
+    """Return plots of memory, journal size and reading time against the number of finished tasks, as SVG."""
     import vl_convert
 
     rows = [_panels(run) for run in runs]

@@ -26,7 +26,7 @@ _BUSY = (0, 1, 2, 5, 6)
 class Cost:
     """Seconds that passed (``wall``), and processor seconds of the measured processes (``cpu``) and of the ``machine``.
 
-    ``peak_mib`` is the peak memory of the process itself; 0 unless :func:`run_measured` started it.
+    ``peak_mib`` is the peak memory of the process without its children; 0 unless :func:`run_measured` started it.
     """
 
     wall: float = 0.0
@@ -37,7 +37,7 @@ class Cost:
 
 @contextmanager
 def measured() -> Iterator[Cost]:
-    """Yield the cost of this process and of all children that it waits for. It is filled in at the end."""
+    """Yield the cost of this process and of all children that it waits for. The values are set when the block ends."""
     cost = Cost(-time.perf_counter(), -_own_cpu(), -_machine_cpu())
     yield cost
     cost.wall += time.perf_counter()
@@ -66,7 +66,7 @@ def run_measured(argv: Sequence[str]) -> tuple[Cost, str]:
 
 
 def memory_mib(process: int | str, *, peak: bool = False) -> float:
-    """Return the memory of a running process, or its ``peak``; 0 after its end.
+    """Return the resident memory of a process in MiB, or its ``peak``. Return 0 if the process has ended.
 
     The peak is not ``ru_maxrss``, because a process inherits that value from its parent. A small process that a large
     process started would therefore appear to be large.
@@ -101,6 +101,6 @@ def descendants(process: int | str) -> list[str]:
     """Return the ids of the children of ``process``, of their children, and so on."""
     try:
         children = " ".join(file.read_text() for file in Path(f"/proc/{process}/task").glob("*/children")).split()
-    except OSError:  # it has exited
+    except OSError:  # the process has exited
         return []
     return children + [each for child in children for each in descendants(child)]

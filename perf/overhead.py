@@ -38,7 +38,7 @@ RATIO_BOUND: Final = 1.3
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A kind of task: its row, an agent that solves it, and the fewest containers that it needs."""
+    """A kind of task: its row, an agent that solves it, and ``floor``, which runs the fewest containers it needs."""
 
     name: str
     row: Mapping[str, object]
@@ -52,7 +52,7 @@ SHAPES: Final = (
 )
 
 _DAEMONLESS_TASKS: Final = 8
-"""How many times as many tasks a driver without a daemon runs, compared with Docker."""
+"""A driver without a daemon runs this many times as many tasks as Docker."""
 
 
 def start_up() -> Table:
@@ -69,8 +69,8 @@ def start_up() -> Table:
 def per_task(sides: Sequence[Side], scratch: Path, *, tasks: int, rounds: int, workers: Sequence[int]) -> Table:
     """Measure the time per task on each side: the time of a whole run, divided by the number of its tasks.
 
-    On Docker, compare it with the same containers without the framework. Other sides run more tasks, because the
-    start of a run takes them as long as several tasks.
+    On Docker, compare this time with that of the same containers without the framework. Other drivers run more tasks,
+    because starting a run takes as long as several of their tasks.
     """
     columns = ("task", "workers", "who", "ms a task", "bare containers, ms", "ratio", "tasks/s")
     table = Table(f"Per task: {tasks} tasks a cell, median of {rounds}", columns)
@@ -84,7 +84,7 @@ def per_task(sides: Sequence[Side], scratch: Path, *, tasks: int, rounds: int, w
 
 
 def _cell(shape: Shape, side: Side, scratch: Path, many: tuple[int, int, int]) -> Iterator[object]:
-    """Yield the ms of a task, the ms of its bare containers and the ratio (only for Docker), and the tasks/s."""
+    """Yield the ms per task, the ms of its bare containers and the ratio (both only for Docker), and the tasks/s."""
     tasks, rounds, workers = many
     workload = repeated(scratch, shape.row, tasks, shape.agent)
     pairs = [

@@ -88,14 +88,14 @@ _FOLLOWING: Final = {
     ("", EventKind.VERIFIER_DONE): "record",
     ("", EventKind.TASK_DONE): "end",
 }
-"""The phase that begins, by the current phase and the event. An empty current phase means any phase."""
+"""The phase that begins, for each pair of current phase and event. An empty current phase means any phase."""
 
 
 class Phases:
     """An event sink that stores the time of each phase of each task, and the processor time if ``cpu`` is given.
 
-    The processor time between two events belongs to the phase that ends with the second event. It may include work that
-    an earlier phase left to be done in the background.
+    The processor time between two events belongs to the phase that ends with the second event. It may include
+    background work that an earlier phase started.
     """
 
     def __init__(self, cpu: Callable[[], float] | None) -> None:
@@ -103,7 +103,7 @@ class Phases:
         self.used: dict[str, float] = {}
         self._cpu, self._cpu_before = cpu or float, cpu() if cpu else 0.0
         self._phase: dict[str, tuple[str, float]] = {}
-        """The phase of each task, and when it began. A task may begin while the previous task is being recorded."""
+        """The phase of each task, and when it began. A task may begin before the previous task is recorded."""
 
     def __call__(self, event: Event) -> None:
         """Store the time of the phase that ends, and which phase begins."""
@@ -117,9 +117,9 @@ class Phases:
         cpu = self._cpu()
         if phase:
             self.wall.setdefault(phase, []).append(now - began)
-            # When a process exits and no parent waits for it, its time is no longer in the sum.
+            # If a process exits and no parent waits for it, the sum loses its time, so the difference may be negative.
             self.used[phase] = self.used.get(phase, 0.0) + max(0.0, cpu - self._cpu_before)
-        self._cpu_before = self._cpu()  # the time that these lines used belongs to no phase
+        self._cpu_before = self._cpu()  # the time that this method uses belongs to no phase
         self._phase[event.task_id] = ("" if following == "end" else following, time.monotonic())
 
 
@@ -161,7 +161,7 @@ def _workloads(side: Side, scratch: Path, tasks: int) -> Iterator[tuple[str, Wor
 
 
 def _measured(workload: Workload, side: Side, scratch: Path) -> Iterator[str]:
-    """Yield a cell for each phase, and one for all together: a task's median time and mean processor time in ms."""
+    """Yield a cell for each phase, and one for their sum: a task's median time and mean processor time in ms."""
     workload.run_here(side, 1, scratch)  # the first run unpacks the image
     phases = Phases(None if side.is_docker else _own_and_children)
     workload.run_here(side, 1, scratch, [phases])
@@ -172,7 +172,10 @@ def _measured(workload: Workload, side: Side, scratch: Path) -> Iterator[str]:
 
 
 def _own_and_children() -> float:
-    """Return the processor seconds of this process and of all its descendants, as far as they are known now."""
+    """Return the processor seconds of this process and its descendants.
+
+    A descendant that has ended is included only if its parent waited for it.
+    """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = time.process_time() + ended.ru_utime + ended.ru_stime
     for process in descendants("self"):

@@ -1,10 +1,10 @@
 """Measure what judging a change to a repository costs beyond its containers and the tests themselves.
 
-The floor is two sandboxes of the same driver. In the first, the agent's command changes the file. The second is
-persistent. It contains the changed file and the tests, and runs the test command without plugins or controls.
-Everything else that the framework does is left out: reading the changes, sealing, computing and laying out the tree,
-evidence, records. The image is the one that the project's tests use: the base image with a small repository and this
-machine's pytest.
+The lower bound is the time of two sandboxes of the same driver. In the first, the agent's command changes a file. The
+second is persistent: a script writes the changed file and the tests, and runs the test command without plugins or
+controls. The lower bound leaves out everything else that the framework does: reading the changes, sealing, computing
+and laying out the tree, evidence, records. The image is the one that SecureBench's own tests use: the base image with a
+small repository and this machine's pytest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from report import Table, within
 from runs import repeated
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))  # the tests define the repository
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))  # the tests define the repository's image
 
 from image_archives import layer
 from securebench.engine.client import connect
@@ -58,7 +58,7 @@ _TESTS: Final = f"cat > {REPOSITORY}/tests/test_numbers.py <<'END'\n{OLD_TESTS}E
 
 
 def table(sides: Sequence[Side], scratch: Path, *, tasks: int, rounds: int) -> Table:
-    """Measure the time of a task on each side. The tasks run one at a time."""
+    """Measure the time of a task with each driver. The tasks run one at a time."""
     columns = ("who", "ms a task", "its containers and tests, ms", "ratio")
     made = Table(f"A change to a repository: {tasks} tasks a cell, median of {rounds}", columns)
     with image(sides) as reference:
@@ -74,7 +74,7 @@ def table(sides: Sequence[Side], scratch: Path, *, tasks: int, rounds: int) -> T
 
 
 def row(image: str) -> dict[str, Any]:
-    """Return a task on the repository of ``image``, which :data:`AGENT` solves."""
+    """Return the row of a task in the repository of ``image``. :data:`AGENT` solves the task."""
     return {
         "family": "repo_patch",
         "input": {"repo": "bench/project", "base_commit": COMMIT, "instructions": "Mend double."},
@@ -91,7 +91,7 @@ def row(image: str) -> dict[str, Any]:
 
 
 def _floor(side: Side, image: str, tasks: int) -> float:
-    """Return the seconds of a task's containers and tests."""
+    """Return the mean seconds of a task's sandboxes and tests without the framework."""
     with closing(side.open()) as driver:
         spec = SandboxSpec(image=driver.resolve_image(image), read_only=False, user=(0, 0), workdir=REPOSITORY)
         _once(driver, spec)
@@ -113,7 +113,7 @@ def _once(driver: SandboxDriver, spec: SandboxSpec) -> None:
 
 @contextmanager
 def image(sides: Sequence[Side]) -> Iterator[str]:
-    """Yield the reference of a new image in the store and, for Docker, in the engine. Remove it at the end."""
+    """Add an image to the store and, for Docker, to the engine. Yield its reference. Remove the image at the end."""
     store, reference = ImageStore(), f"securebench-bench/project:{os.getpid()}"
     found = store.find(DEFAULT_IMAGE)
     assert found is not None, "the base image is missing; run 'securebench images build'"

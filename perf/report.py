@@ -21,7 +21,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 class Table:
     """A table.
 
-    ``rows`` have texts and numbers. A float is shown with three significant digits, or as a whole number from 100.
+    The cells of ``rows`` are texts and numbers. A float is shown with three significant digits, or as a whole number if
+    it is 100 or more.
     ``notes`` are shown below the table.
     """
 
@@ -45,7 +46,7 @@ class Table:
         console.print()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the table as JSON."""
+        """Return the table as a JSON object."""
         return asdict(self)
 
     def to_markdown(self) -> str:
@@ -56,7 +57,7 @@ class Table:
 
 
 def _item(note: str) -> str:
-    """Return an item of a Markdown list."""
+    """Return ``note`` as an item of a Markdown list."""
     return textwrap.fill(
         note, 120, initial_indent="* ", subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
     )
@@ -75,18 +76,18 @@ def update_page(page: Path, name: str, tables: Sequence[Table]) -> None:
 
 
 def within(value: float, bound: float, *, at_least: bool = False) -> str:
-    """Return ``value`` with its bound, and whether it is within the bound."""
+    """Return a text with ``value``, its bound, and whether it is within the bound."""
     kept = value >= bound if at_least else value <= bound
     return f"{_shown(value)} ({'≥' if at_least else '≤'} {bound:g}: {'yes' if kept else 'no'})"
 
 
 def with_limit(value: float, limit: float, unit: str = "") -> str:
-    """Return ``value`` and whether it is within its upper limit, in words, for text outside of tables."""
+    """Return a text with ``value`` and whether it is within its upper limit, in words, for use outside of tables."""
     state = "within" if value <= limit else "over"
     return f"{_shown(value)}{unit} ({state} the limit of {limit:g}{unit})"
 
 
 def _shown(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three figures
+        return f"{value:.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits
     return str(value)

@@ -1,4 +1,4 @@
-"""Runs of SecureBench, started as users start them, on packs that the benchmark programs write."""
+"""Run SecureBench, as a command or in this process, on packs that the benchmark programs write."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Workload:
 
 
 def repeated(scratch: Path, row: Mapping[str, object], tasks: int, command: Sequence[str]) -> Workload:
-    """Return a workload of ``tasks`` equal tasks, ``bench/0`` and so on."""
+    """Write a pack of ``tasks`` equal tasks, called ``bench/0`` and so on, and return its workload."""
     pack = Path(tempfile.mkdtemp(dir=scratch))
     (pack / "manifest.yaml").write_text("id: bench\nversion: 1\n")
     rows = ({"id": f"bench/{index}", **row} for index in range(tasks))

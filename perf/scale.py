@@ -1,4 +1,4 @@
-"""Measure what depends on workers and rows: throughput, the executor's share of a task, and a pack of 10,000 rows."""
+"""Measure what depends on workers and rows: throughput, the executor's share of a task, and a pack of many rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 LOCAL_BOUND: Final = 2.0
 RAY_BOUND: Final = 30.0
 RAY_TASKS: Final = 500
-"""Maximum number of tasks that Ray executes, because it is slower."""
+"""Maximum number of tasks that Ray executes. Ray is slower than the local executor."""
 ROWS_BOUND: Final = 3.0
 WORKERS: Final = (1, 2, 4, 8, 16, 32)
 NOISE: Final = 0.05
@@ -51,7 +51,7 @@ _TEXT: Final = "x" * 500
 
 
 class _Nothing(SleepingWorker):
-    """Does nothing for an assignment, and returns a record of the usual size."""
+    """A worker that only parses an assignment, and returns a record of the usual size."""
 
     def __call__(self, assignment: bytes) -> bytes:
         Assignment.from_bytes(assignment)
@@ -75,7 +75,7 @@ def executors(*, tasks: int, rounds: int) -> Table:
 
 
 def _per_task(executor: Executor, worker: Worker, assignments: list[bytes]) -> float:
-    """Return the mean seconds of the tasks after the first. The first result arrives when all workers have started."""
+    """Return the mean seconds per task after the first result. This leaves out the start of the workers."""
     results = executor.run(iter(assignments), worker, draining=lambda: False, abandoned=lambda: None)
     next(results)
     started = time.perf_counter()
@@ -89,8 +89,8 @@ def throughput(side: Side, scratch: Path, *, tasks: int, rounds: int) -> Table:
     table = Table(f"Throughput of {tasks} code tasks on {side.name}, median of {rounds}", ("workers", "tasks/s", "x"))
     rates: dict[int, list[float]] = {workers: [] for workers in WORKERS}
     workload = repeated(scratch, CODE_ROW, tasks, SHAPES[1].agent)
-    workload.run_here(side, 1, scratch)  # only the first run imports modules and compiles programs
-    for number in range(rounds):  # in rounds of alternating order, so that other work affects all numbers alike
+    workload.run_here(side, 1, scratch)  # the first run also imports modules and compiles programs
+    for number in range(rounds):  # the order alternates, so that other load affects all numbers alike
         for workers in WORKERS[:: -1 if number % 2 else 1]:
             rates[workers].append(tasks / workload.run_here(side, workers, scratch))
     medians = {workers: statistics.median(found) for workers, found in rates.items()}
@@ -103,7 +103,7 @@ def throughput(side: Side, scratch: Path, *, tasks: int, rounds: int) -> Table:
 
 
 class _Answering(HarnessProducer):
-    """Answers without a sandbox. The task ``failing`` fails as if the engine had stopped."""
+    """A producer that answers without a sandbox. The task ``failing`` fails as if the engine had stopped."""
 
     name = "bench"
     failing = "bench/0"
@@ -118,7 +118,7 @@ class _Answering(HarnessProducer):
 
 
 def many_rows(scratch: Path, *, rows: int) -> Table:
-    """Measure a pack of many rows: loading it, compiling it, and resuming a run with all but one task done."""
+    """Measure a pack of many rows: loading it, compiling it, and resuming a run in which one task is left."""
     row: dict[str, Any] = {**SHAPES[0].row, "metadata": {"text": _TEXT}}
     workload = repeated(scratch, row, rows, ("unused",))
     manifest, lines = workload.pack / "manifest.yaml", workload.pack / "tasks.jsonl"

@@ -32,7 +32,7 @@ _COLUMNS = ("tree", "cp -a, s", "cp -a and sync, s", "seal, s", "x cp -a", "x cp
 
 
 def table(scratch: Path, *, rounds: int, quick: bool) -> Table:
-    """Measure both directory trees, ``rounds`` times each."""
+    """Measure sealing and copying of both trees, ``rounds`` times each. If ``quick``, the trees are smaller."""
     found = Table("Sealing a workspace (medians)", _COLUMNS)
     files, megabytes = (2_000, 128) if quick else (20_000, 1024)
     for name, make in (

@@ -34,12 +34,12 @@ class Side:
 
     @property
     def runtime(self) -> str | None:
-        """The runtime beneath the driver, or ``None`` for the engine's default."""
+        """The runtime in a tester YAML, or ``None`` for the Docker Engine's default."""
         return None if self.is_docker else self.name.partition(":")[0]
 
     @property
     def is_docker(self) -> bool:
-        """Whether it is the Docker driver."""
+        """Whether this side is the Docker driver."""
         return self.name == "docker"
 
     def open(self) -> SandboxDriver:
@@ -49,7 +49,7 @@ class Side:
 
     @contextmanager
     def switched(self) -> Iterator[None]:
-        """Switch off the optimisation in the name, in this process and its children."""
+        """Switch off the optimisation in the side's name, if any, in this process and its children during the block."""
         before = os.environ.get(VARIABLE, "")
         os.environ[VARIABLE] = self.name.partition(":")[2] or before
         yield
@@ -66,7 +66,7 @@ class Side:
 
 
 def usable(names: Sequence[str]) -> tuple[list[Side], list[str]]:
-    """Return the sides that work here, and a line about each of the others."""
+    """Return the sides that work here, and a line for each other name that says why it is left out."""
     troubles = {name: Side(name).trouble() for name in names}
     sides = [Side(name) for name, trouble in troubles.items() if not trouble]
     return sides, [f"{name} is left out: {trouble}" for name, trouble in troubles.items() if trouble]

@@ -2,7 +2,7 @@
 
 A server sends an answer in pieces, each with the time at which it was sent. *Paced* answers have a piece every few
 milliseconds, like those of models, and show the delay of a piece. Answers *at once* are sent as fast as possible, and
-show the throughput. Each answer has a new connection, so the delay of the first piece includes connecting.
+show the throughput. Each answer uses a new connection, so the delay of the first piece includes connecting.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _WHOLE: Final = re.compile(rb".*\r\ncontent-length: *(?P<length>\d+).*?\r\n\r\n(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How an answer is sent: the number of pieces, and the pause in seconds before each."""
+    """How an answer is sent: the number of pieces, and the pause in seconds before each piece."""
 
     pieces: int
     pause: float
 
 
 class Server:
-    """A provider that answers every request in the same way, over plain HTTP or TLS."""
+    """A provider that answers every request as ``answer`` describes, over plain HTTP or TLS."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.answer = Answer(1, 0)
@@ -109,7 +109,11 @@ def _piece(event: Mapping[str, object]) -> bytes:
 
 @dataclass(slots=True)
 class Figures:
-    """The figures of one answer: seconds until pieces arrived, and the rate in bytes per second."""
+    """Measurements of a paced answer and of an answer at once.
+
+    ``first`` is the seconds until the paced answer's first piece arrives, without the pause before it. ``delays`` are
+    the seconds from sending to receiving each later piece. ``rate`` is the bytes per second of the answer at once.
+    """
 
     first: float
     delays: list[float]
@@ -117,7 +121,7 @@ class Figures:
 
 
 def table(*, rounds: int, pieces: int) -> Table:
-    """Measure each connection ``rounds`` times in turn. A paced answer has ``pieces`` pieces."""
+    """Measure the kinds of connections in turn, ``rounds`` times each. A paced answer has ``pieces`` pieces."""
     found = Table(f"A streamed answer (medians of {rounds})", _COLUMNS)
     with _ways() as ways:
         taken: dict[str, list[Figures]] = {name: [] for name in ways}
@@ -185,7 +189,7 @@ def _plan(port: int) -> RelayPlan:
 def _port(session: EgressSession) -> int:
     """Serve the session's forwarded port on a new port of this host, and return that port.
 
-    This port is as fast as one in a sandbox.
+    Connections to this port are as fast as connections to a forwarded port in a sandbox.
     """
     listener = socket.create_server(("127.0.0.1", 0))
     port = int(listener.getsockname()[1])

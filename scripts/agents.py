@@ -35,7 +35,7 @@ def missing() -> str:
 
 
 def main() -> int:
-    """Run the command line."""
+    """Install the programs, print why they are not available, and return the exit code."""
     from securebench.errors import SecureBenchError
 
     try:

@@ -3,8 +3,8 @@
     python scripts/engine.py up      use a running engine, or start one (after installing docker.io, if necessary)
     python scripts/engine.py down    stop what ``up`` started, if anything
 
-Installing requires Debian or Ubuntu, and root or sudo; otherwise the error says what to do. What was started is
-recorded in ``.cache/engine`` (or ``$SECUREBENCH_ENGINE_STATE``), next to the daemon's output.
+Installing requires Debian or Ubuntu, and root or sudo; otherwise the error says what to do. The directory
+``.cache/engine`` (or ``$SECUREBENCH_ENGINE_STATE``) contains a record of what ``up`` started, and the daemon's output.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ BY_HAND = (
 
 
 class SetupError(Exception):
-    """The set-up failed. The text says why."""
+    """The set-up failed. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineProblem:
-    """Why no engine answers.
+    """The reason why no engine answers.
 
     If ``replaceable``, no engine was selected explicitly and none is running, so one can be started.
     """
@@ -57,7 +57,7 @@ def say(message: str) -> None:
 
 
 def find_problem() -> EngineProblem | None:
-    """Return why no engine answers, or ``None`` if one does. Connects in the same way as SecureBench does."""
+    """Return why no engine answers, or ``None`` if one does. Connect in the same way as SecureBench does."""
     from securebench.engine.client import connect
     from securebench.engine.endpoint import DEFAULT_SOCKET, current_candidates
     from securebench.errors import EngineError
@@ -83,7 +83,7 @@ def root_prefix() -> tuple[str, ...] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSetup:
-    """Starts and stops an engine. The fields are properties of the machine that tests may replace."""
+    """The commands ``up`` and ``down``. The fields are properties of the machine that tests may replace."""
 
     state: Path
     socket: Path = Path("/var/run/docker.sock")
@@ -128,7 +128,7 @@ class EngineSetup:
         say("the engine answers")
 
     def down(self) -> None:
-        """Stop what ``up`` started, and wait until it is gone."""
+        """Stop the systemd units or the dockerd that ``up`` started, and wait until they have stopped."""
         prefix = root_prefix() or ()
         if self.units_file.exists():
             self._run_as_root(prefix, "systemctl", "stop", *self.units_file.read_text().split())
@@ -238,7 +238,7 @@ def _end(prefix: tuple[str, ...], pids: list[int]) -> None:
 
 
 def _signal(prefix: tuple[str, ...], number: signal.Signals, pids: list[int]) -> None:
-    # The shell's builtin kill: a minimal machine has no such program.
+    # Use the shell's builtin ``kill``, because a minimal machine has no program ``kill``.
     command = f"kill -{number.value} {' '.join(map(str, pids))}"
     subprocess.run([*prefix, "sh", "-c", command], check=False, stderr=subprocess.DEVNULL)
 
@@ -249,7 +249,7 @@ def default_setup() -> EngineSetup:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command line."""
+    """Run the command in ``arguments``, and return the exit code."""
     setup = default_setup()
     halves = {"up": setup.up, "down": setup.down}
     if len(arguments) != 1 or arguments[0] not in halves:

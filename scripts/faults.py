@@ -1,4 +1,4 @@
-"""Make small runs fail at every fault point, and write the tables of ``docs/reference/faults.md``.
+"""Cause every possible fault at every fault point of small runs, and write the tables of ``docs/reference/faults.md``.
 
 ``python -m scripts.faults`` takes about half an hour on a quiet machine. With the names of scenarios as arguments, it
 tries only these. It needs a runtime, a Docker Engine and the images of the tests (``make test`` provides them). If a
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from faults.hook import FaultKind  # noqa: E402 - the path above
-from faults.matrix import Scenario, docker_scenario, oci_scenarios  # noqa: E402 - the path above
-from faults.server import ForkServer  # noqa: E402 - the path above
-from securebench.sandboxes.docker.driver import DockerDriver  # noqa: E402 - the path above
-from securebench.sandboxes.oci import OciDriver  # noqa: E402 - the path above
+from faults.hook import FaultKind  # noqa: E402 - needs the path above
+from faults.matrix import Scenario, docker_scenario, oci_scenarios  # noqa: E402 - needs the path above
+from faults.server import ForkServer  # noqa: E402 - needs the path above
+from securebench.sandboxes.docker.driver import DockerDriver  # noqa: E402 - needs the path above
+from securebench.sandboxes.oci import OciDriver  # noqa: E402 - needs the path above
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ Outcomes = dict[tuple[str, str], dict[str, list[str]]]
 
 
 def main(names: Sequence[str]) -> int:
-    """Try every fault of the scenarios called ``names``, or of all, and write their tables. Return the exit code."""
+    """Try every fault of the scenarios ``names``, or of all if empty, and write their tables. Return the exit code."""
     with (
         tempfile.TemporaryDirectory(prefix="faults-") as directory,
         closing(OciDriver()) as oci,

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Oci:
-    """The oci driver on this machine. ``problem`` says why it does not work, or ``weaker`` what it does not enforce."""
+    """The state of the oci driver on this machine.
+
+    ``problem`` says why the driver does not work. If it works, ``weaker`` says what it does not enforce.
+    """
 
     problem: str = ""
     weaker: str = ""
@@ -114,7 +117,7 @@ def prepare_tests(setup: EngineSetup) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command line."""
+    """Run the command in ``arguments``, and return the exit code."""
     ways = {"demo": prepare_demo, "test": prepare_tests}
     if len(arguments) != 1 or arguments[0] not in ways:
         print(__doc__, file=sys.stderr)

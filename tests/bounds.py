@@ -1,4 +1,4 @@
-"""Bounds on time that also hold on a busy or slow machine."""
+"""Time limits for tests that also work on a busy or slow machine."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 _OBJECTS: Final = 50_000
 _REFERENCE_SECONDS: Final = 0.07
-"""How long it takes to write and read ``_OBJECTS`` as JSON on a machine for which limits are not extended."""
+"""Processor seconds for writing and reading ``_OBJECTS`` objects as JSON. On slower machines, limits are extended."""
 
 
 @contextmanager
 def processor_seconds(limit: float, *, with_kernel: bool = True) -> Iterator[None]:
-    """Fail if the block uses a processor for longer than ``limit``: what other processes do does not count.
+    """Fail if the block uses more than ``limit`` seconds of processor time. Other processes do not count.
 
-    For work that only computes. What blocks instead is ended by the time limit of the test.
+    Use this for a block that only computes. If a block waits instead, only the time limit of the test ends it.
 
     Without ``with_kernel``, the kernel's time for the block does not count. Use this for a block that reads gigabytes:
     on a virtual machine whose host has not provided the memory yet, reading 900 MiB took 6.4 s instead of 0.4 s.
@@ -39,7 +39,7 @@ def _own_seconds() -> float:
 
 
 def on_this_machine(limit: float) -> float:
-    """Return ``limit``, or more on a slow machine."""
+    """Return ``limit``, or a longer limit on a slow machine."""
     return limit * _slowness()
 
 
@@ -50,7 +50,7 @@ def _slowness() -> float:
 
 
 def _reference() -> float:
-    """Return how long this machine takes for work like that of the tests, most of which is bound by memory."""
+    """Return the processor seconds of a fixed piece of work that is limited by memory speed, as most tests are."""
     started = time.process_time()
     text = json.dumps([{"number": number, "text": str(number)} for number in range(_OBJECTS)])
     assert len(json.loads(text)) == _OBJECTS

@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven through the DevTools protocol on two pipes: no port, no library."""
+"""A driver for Debian's Chromium. It uses the DevTools protocol over two pipes, so it needs no port and no library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 NO_BROWSER = "SECUREBENCH_NO_BROWSER"
 _SECONDS = 60.0
 
-# Chromium reads commands from descriptor 3 and writes to descriptor 4. Either number may be one of the pipes now.
+# Chromium reads commands from descriptor 3 and writes to descriptor 4. A pipe may already have one of these numbers, so
+# both are first duplicated to numbers from 10.
 _LAUNCH = """
 import fcntl, os, sys
 pipes = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3]]
@@ -33,7 +34,7 @@ os.execvp(sys.argv[3], sys.argv[3:])
 
 
 def chromium() -> str:
-    """Return the path of Chromium. Skips the test only where the environment says why there is none."""
+    """Return the path of Chromium. If it is missing, the test fails; if ``NO_BROWSER`` is set, the test is skipped."""
     if reason := os.environ.get(NO_BROWSER):
         pytest.skip(f"no browser: {reason}")
     found = shutil.which("chromium")
@@ -44,35 +45,35 @@ def chromium() -> str:
 
 @dataclass
 class LoadedPage:
-    """A page that was opened. The lists grow while commands are sent to it."""
+    """An open page. Events are added to its lists while commands are sent to the browser."""
 
     browser: Browser
     session: str
     target: str
     requests: list[str] = field(default_factory=list)
-    """Addresses that were requested over a network, or would have been."""
+    """URLs that the page requested or tried to request."""
     complaints: list[str] = field(default_factory=list)
-    """Console messages, violations of the policy, exceptions and dialogs."""
+    """Log entries, console messages, violations of the content security policy, exceptions and dialogs."""
     load_seconds: float = 0.0
 
     def evaluate(self, expression: str) -> Any:
-        """Return the value of a JavaScript expression. The page's own policy does not apply to it."""
+        """Return the value of a JavaScript expression. The page's content security policy does not apply to it."""
         parameters = {"expression": expression, "returnByValue": True, "awaitPromise": True}
         return self.browser.send("Runtime.evaluate", parameters, self)["result"].get("value")
 
     def wait_for(self, expression: str) -> None:
-        """Wait until an expression is true."""
+        """Wait until a JavaScript expression is true. Fails after 60 seconds."""
         end = time.monotonic() + _SECONDS
         while not self.evaluate(expression):
             assert time.monotonic() < end, f"never true: {expression}"
             time.sleep(0.1)
 
     def screenshot(self, path: Path) -> None:
-        """Write a PNG of the visible part."""
+        """Write a PNG image of the visible part of the page."""
         path.write_bytes(base64.b64decode(self.browser.send("Page.captureScreenshot", {}, self)["data"]))
 
     def saw(self, event: dict[str, Any]) -> None:
-        """Note what an event says about the page."""
+        """Add an event of the page to its lists, if the event is a request or a complaint."""
         parameters = event.get("params", {})
         match event["method"]:
             case "Network.requestWillBeSent":
@@ -86,7 +87,7 @@ class LoadedPage:
 
 
 class Browser:
-    """A headless Chromium with a profile of its own."""
+    """A headless Chromium that keeps its profile in the given directory."""
 
     def __init__(self, profile: Path) -> None:
         to_read, self._write = os.pipe()
@@ -120,7 +121,7 @@ class Browser:
 
     @contextmanager
     def opened(self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> Iterator[LoadedPage]:
-        """Open ``url`` in a tab of this size, wait until it is loaded and painted, and close it at the end."""
+        """Open ``url`` in a tab of the given size, wait until the page is painted, and close the tab at the end."""
         with ExitStack() as stack:
             context = self.send("Target.createBrowserContext", {})["browserContextId"]
             stack.callback(self.send, "Target.disposeBrowserContext", {"browserContextId": context})
@@ -143,7 +144,7 @@ class Browser:
             yield page
 
     def send(self, method: str, parameters: dict[str, Any], page: LoadedPage | None = None) -> Any:
-        """Send a command and return its result. Events that arrive meanwhile are noted with their pages."""
+        """Send a command and return its result. Events that arrive before the result are added to their pages."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         if page is not None:

@@ -1,4 +1,4 @@
-"""First messages of TLS, true and false."""
+"""TLS ClientHello messages: real ones, and ones made for tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EARLY_DATA = (42, b"")
 
 
 def real_hello(name: str) -> bytes:
-    """Return what Python's own TLS says first to ``name``."""
+    """Return the ClientHello that Python's TLS client sends to the server ``name``."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname=name)
     with suppress(ssl.SSLWantReadError):
@@ -19,22 +19,22 @@ def real_hello(name: str) -> bytes:
 
 
 def sized(body: bytes, width: int = 2) -> bytes:
-    """Return ``body`` behind its length."""
+    """Return ``body`` after its length, which has ``width`` bytes."""
     return len(body).to_bytes(width) + body
 
 
 def record(body: bytes, kind: int = 22) -> bytes:
-    """Return ``body`` as a record of TLS."""
+    """Return ``body`` as a TLS record."""
     return bytes((kind, 3, 1)) + sized(body)
 
 
 def server_name(name: bytes) -> tuple[int, bytes]:
-    """Return the extension that names a server."""
+    """Return the extension that names the server."""
     return 0, sized(b"\0" + sized(name))
 
 
 def message(*extensions: tuple[int, bytes]) -> bytes:
-    """Return a ClientHello with these extensions, in no record yet."""
+    """Return a ClientHello with these extensions, not yet in a TLS record."""
     listed = b"".join(number.to_bytes(2) + sized(body) for number, body in extensions)
     body = b"\3\3" + b"r" * 32 + sized(b"", 1) + sized(b"\x13\x01") + sized(b"\0", 1) + sized(listed)
     return b"\1" + sized(body, 3)

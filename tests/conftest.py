@@ -50,7 +50,7 @@ _DRIVER_FIXTURES = ("driver", "docker_driver", "oci_driver")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take the names of the drivers, and whether to take time."""
+    """Add the options that choose the drivers and allow slow tests."""
     parser.addoption("--drivers", help="run every test that asks for a driver on these: docker, crun, runc, runsc")
     parser.addoption("--long", action="store_true", help="run the tests that take minutes, too")
     parser.addoption(
@@ -61,15 +61,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose how many examples hypothesis makes, and hear interrupts, which tests send.
+    """Choose how many examples hypothesis makes, and handle interrupts, which some tests send.
 
-    A shell that starts this in the background tells it not to hear them.
+    If a shell starts pytest in the background, pytest ignores interrupts by default.
     """
     hypothesis.settings.register_profile(
         "tests",
         max_examples=400 if config.getoption("thorough") else 50,
-        derandomize=not config.getoption("thorough"),  # what fails here has changed here
-        deadline=None,  # how busy the machine is decides nothing
+        derandomize=not config.getoption("thorough"),  # with fixed examples, a new failure means changed code
+        deadline=None,  # a busy machine must not fail a test
         suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
     )
     hypothesis.settings.load_profile("tests")
@@ -78,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that asks for ``driver`` on each that is asked for."""
+    """Run a test that uses ``driver`` once on each chosen driver."""
     if "driver" in metafunc.fixturenames:
         every = metafunc.definition.get_closest_marker("every_driver") is not None
         names = _driver_names(metafunc.config) or (EVERY_DRIVER if every else ONE_DRIVER)
@@ -89,21 +89,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _driver_names(config: pytest.Config) -> tuple[str, ...]:
-    """Return the drivers that every test is asked to run on; none where each test runs on those of its own."""
+    """Return the drivers that the options choose for every test, or none if each test uses its default drivers."""
     names: str = config.getoption("drivers") or ""
     return tuple(names.split(",")) if names else EVERY_DRIVER if config.getoption("thorough") else ()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several workers share the tests, put them in an order that keeps all workers busy."""
+    """If several workers share the tests, put the tests in an order that keeps all workers busy."""
     if _workers_directory(config) is not None:
         put_in_order(items)
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)  # outside the test's time limit: waiting is no part of it
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # outside the test's time limit: waiting does not count
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """Run a test that is marked ``alone`` or ``sandboxes_alone`` while no other worker runs what it excludes."""
+    """Run a test that is marked ``alone`` or ``sandboxes_alone`` only while no other worker runs a conflicting test."""
     place = _workers_directory(item.config)
     if place is None:
         return (yield)
@@ -122,7 +122,7 @@ def _turns(place: Path) -> Turns:
 
 
 def _workers_directory(config: pytest.Config) -> Path | None:
-    """Return a directory that the workers of this run share, or nothing where one process runs all tests."""
+    """Return a directory that the workers of this run share, or ``None`` if one process runs all tests."""
     return Path(config.getoption("basetemp")).parent if hasattr(config, "workerinput") else None
 
 
@@ -156,7 +156,7 @@ def why_no_engine() -> str:
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
-    """Give the Docker Engine of this machine."""
+    """Yield the Docker Engine of this machine."""
     from securebench.engine.client import connect
 
     if reason := why_no_engine():
@@ -179,14 +179,14 @@ def doomed_images() -> Iterator[list[str]]:
 
 @pytest.fixture(scope="session")
 def _drivers(request: pytest.FixtureRequest, doomed_images: list[str]) -> Iterator[Callable[[str], SandboxDriver]]:
-    """Give what opens a driver by its name, once a session, as a run shares one."""
-    del doomed_images  # asked for so that it is torn down later
+    """Yield a function that opens a driver by its name. Each is opened once and shared, as it is within a run."""
+    del doomed_images  # requested so that it is torn down after the drivers
     with ExitStack() as stack:
 
         @cache
         def open_driver(name: str) -> SandboxDriver:
             if _is_docker(name):
-                request.getfixturevalue("engine")  # skips where there is none
+                request.getfixturevalue("engine")  # skips the test if there is no engine
                 return stack.enter_context(closing(_docker(name)))
             return stack.enter_context(closing(_oci(name)))
 
@@ -214,7 +214,7 @@ def _oci(name: str) -> OciDriver:
     except EngineError as error:
         raise _skipped_if_not_to_be_had(error) from error
     try:
-        driver.prove()  # its supervisor runs from now on, and is nothing that a test has left
+        driver.prove()  # starts the supervisor now, so that it does not count as left behind by a test
     except EngineError as error:
         driver.close()
         raise _skipped_if_not_to_be_had(error) from error
@@ -230,13 +230,13 @@ def _skipped_if_not_to_be_had(error: EngineError) -> BaseException:
 
 @pytest.fixture
 def driver(request: pytest.FixtureRequest, _drivers: Callable[[str], SandboxDriver]) -> SandboxDriver:
-    """Give each driver that the tests are asked to run on, in turn, shared by the session."""
+    """Return the driver for which this test is parametrised. All tests of the session share it."""
     return _drivers(request.param)
 
 
 @pytest.fixture
 def _with_ports(request: pytest.FixtureRequest) -> None:
-    """Skip a test whose driver's sandboxes can have no way out. That they say so is tested with the forwarded ports."""
+    """Skip a test if its driver reports that its sandboxes cannot have forwarded ports."""
     from securebench.sandboxes.enforcement import DriverFeature
 
     driver = _driver_of(request)
@@ -246,26 +246,26 @@ def _with_ports(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="session")
 def docker_driver(_drivers: Callable[[str], SandboxDriver]) -> DockerDriver:
-    """Give the Docker driver, for tests that only it can pass."""
+    """Return the Docker driver, for tests that only this driver can pass."""
     return cast("DockerDriver", _drivers("docker"))
 
 
 @pytest.fixture(scope="session")
 def oci_driver(request: pytest.FixtureRequest, _drivers: Callable[[str], SandboxDriver]) -> OciDriver:
-    """Give the oci driver, on the first of its runtimes that the tests are asked to run on."""
+    """Return the oci driver with the first of its runtimes that the options name, by default crun."""
     names = [name for name in _driver_names(request.config) if not _is_docker(name)]
     return cast("OciDriver", _drivers(names[0] if names else "crun"))
 
 
 @pytest.fixture(scope="session")
 def conforming(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """Give the names of the drivers that ``test_conformance`` runs on."""
+    """Return the names of the drivers that ``test_conformance`` runs on."""
     return _driver_names(request.config) or EVERY_DRIVER
 
 
 @pytest.fixture(scope="session")
 def store() -> ImageStore:
-    """Give the image store of this user, which holds the base image."""
+    """Return the image store of this user, which contains the base image."""
     from securebench.images.store.image_store import ImageStore
 
     return ImageStore()
@@ -273,7 +273,7 @@ def store() -> ImageStore:
 
 @pytest.fixture(scope="session")
 def agent_program() -> Iterator[Callable[[str], AgentProgram]]:
-    """Give what returns an agent program of the version that is pinned, for glibc where there is a choice."""
+    """Yield a function that installs an agent program by name: its pinned version, for glibc if possible."""
     from securebench.agents.store import AgentStore
 
     with AgentStore() as cache:
@@ -282,7 +282,7 @@ def agent_program() -> Iterator[Callable[[str], AgentProgram]]:
 
 @pytest.fixture
 def base_image(request: pytest.FixtureRequest) -> ResolvedImage:
-    """Give the base image, as the test's driver resolves it; where it has none, the one that its mark names."""
+    """Return the base image, resolved by the test's driver. Without a driver fixture, its marker chooses the driver."""
     usual = "oci_driver" if request.node.get_closest_marker("oci") is not None else "docker_driver"
     driver: SandboxDriver = _driver_of(request) or request.getfixturevalue(usual)
     return driver.resolve_image(BASE_IMAGE)
@@ -295,7 +295,7 @@ def _driver_of(request: pytest.FixtureRequest) -> SandboxDriver | None:
 
 @pytest.fixture(scope="session")
 def large_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the directory of a finished run of 10,000 tasks. All workers share it, so tests do not change it."""
+    """Return the directory of a finished run of 10,000 tasks. All workers share it, so tests must not change it."""
     base = tmp_path_factory.getbasetemp()
     directory = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "large-run"
     with directory.with_suffix(".lock").open("w") as lock:
@@ -319,12 +319,12 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     left = traces() - before
     while left and time.monotonic() < deadline:
         time.sleep(0.05)
-        left &= traces()  # what comes later is another worker's
+        left &= traces()  # new traces belong to another worker
     assert not left, "left behind:\n" + "\n".join(sorted(left))
 
 
 def _end_what_was_started_ahead(request: pytest.FixtureRequest) -> None:
-    """End what drivers that stay open have started for whoever is next: like their spares, it is theirs."""
+    """End the warm containers of open drivers. Drivers start them for later tests: they are not left behind."""
     for name in _DRIVER_FIXTURES:
         driver = request.getfixturevalue(name) if name in request.fixturenames else None
         if warm_pool := getattr(getattr(driver, "_context", None), "warm_pool", None):
@@ -332,7 +332,7 @@ def _end_what_was_started_ahead(request: pytest.FixtureRequest) -> None:
 
 
 def _traces(request: pytest.FixtureRequest) -> Callable[[], set[str]] | None:
-    """Return what finds the traces of a test's sandboxes, once its drivers are open; nothing if it has none."""
+    """Open a test's drivers. Return a function that finds traces of its sandboxes, or ``None`` if it uses none."""
     for name in _DRIVER_FIXTURES:
         if name in request.fixturenames:
             request.getfixturevalue(name)
@@ -344,7 +344,7 @@ def _traces(request: pytest.FixtureRequest) -> Callable[[], set[str]] | None:
 
 @pytest.fixture
 def host_canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Give a file of the host outside the run, and fail the test if anything of it changes."""
+    """Yield a file of the host outside the run, and fail the test if the file or its directory changes."""
     canary = tmp_path_factory.mktemp("host") / "canary.txt"
     canary.write_text("untouched\n")
     before = canary.stat()

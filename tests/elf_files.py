@@ -1,4 +1,4 @@
-"""ELF files as tests need them: a header, and a segment that names a loader."""
+"""Minimal ELF files for tests: a header, and optionally a segment that names a loader."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ X86_64, AARCH64, I386 = 62, 183, 3
 
 
 def elf_file(machine: int = X86_64, interpreter: str = "", mark: bytes = b"", *, order: str = "<") -> bytes:
-    """Return a 64-bit file for ``machine``, static unless it names an ``interpreter``, with ``mark`` somewhere."""
+    """Return a 64-bit ELF file for ``machine`` that ends with ``mark``. Without ``interpreter``, it is static."""
     name = interpreter.encode() + b"\0"
     segments = [(1, 0, 0)] + ([(3, 64 + 2 * 56, len(name))] if interpreter else [])
     table = b"".join(struct.pack(f"{order}IIQQQQQQ", kind, 4, at, at, at, size, size, 1) for kind, at, size in segments)

@@ -1,4 +1,4 @@
-"""Stand-ins for a Docker Engine: one that answers what a test says, and a proxy in front of the real one to cut."""
+"""Test doubles of a Docker Engine: a fake with scripted responses, and a proxy that can cut off the real engine."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ VERSION = {"Version": "20.10.24", "ApiVersion": "1.41", "MinAPIVersion": "1.12"}
 
 
 def endpoint_of(path: Path) -> EngineEndpoint:
-    """Return the endpoint of a socket."""
+    """Return the endpoint of the Unix socket ``path``."""
     return EngineEndpoint.parse(f"unix://{path}", "the test")
 
 
 class FakeEngine:
-    """An HTTP server on a Unix socket. ``answer`` adds answers; ``requests`` lists what was asked for."""
+    """An HTTP server on a Unix socket. ``answer`` adds a response; ``requests`` lists the received requests."""
 
     def __init__(self, path: Path) -> None:
         self.endpoint = endpoint_of(path)
@@ -46,7 +46,7 @@ class FakeEngine:
                     self.end_headers()
                     return
                 self.send_header("Content-Type", "application/json")
-                # Chunked, as an engine answers: the SDK reads streams and whole answers alike.
+                # Chunked, like the responses of a real engine: the SDK can read them as streams or as a whole.
                 self.send_header("Transfer-Encoding", "chunked")
                 self.end_headers()
                 self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(answer), answer))
@@ -54,7 +54,7 @@ class FakeEngine:
             do_GET = do_POST = do_DELETE = _serve  # noqa: N815 - the names that http.server looks for
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in http.server
-                """Say nothing."""
+                """Log nothing."""
 
             def address_string(self) -> str:
                 return "unix"
@@ -63,19 +63,19 @@ class FakeEngine:
             daemon_threads = True
 
             def handle_error(self, request: Any, client_address: Any) -> None:
-                """Say nothing of clients that hung up."""
+                """Print no errors of clients that closed their connection."""
 
         self._server = Server(str(path), Handler)
         self.answer("GET /version", VERSION)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def answer(self, pattern: str, body: object = None, *, status: int = 200) -> None:
-        """Answer requests whose ``METHOD /path`` holds ``pattern``. The latest that fits counts."""
+        """Respond with ``body`` to requests whose ``METHOD /path`` matches ``pattern``. The newest match counts."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self._answers.insert(0, (re.compile(pattern), lambda: (status, data)))
 
     def hang(self, pattern: str) -> threading.Event:
-        """Let such requests wait until the returned event is set."""
+        """Delay requests that match ``pattern`` until the returned event is set, for at most 30 seconds."""
         released = threading.Event()
 
         def wait() -> tuple[int, bytes]:
@@ -86,11 +86,11 @@ class FakeEngine:
         return released
 
     def refuse(self, pattern: str, status: int, message: str) -> None:
-        """Refuse such requests as an engine does."""
+        """Respond to requests that match ``pattern`` with an error in the engine's format."""
         self.answer(pattern, {"message": message}, status=status)
 
     def find(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        """Return the answer to a request, and remember it."""
+        """Return the response to a request, and record the request."""
         self.requests.append((method, path, json.loads(body) if body else None))
         for pattern, answer in self._answers:
             if pattern.search(f"{method} {path}"):
@@ -98,13 +98,13 @@ class FakeEngine:
         return 404, b'{"message": "page not found"}'
 
     def close(self) -> None:
-        """Stop."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 
 
 class EngineProxy:
-    """A socket in front of the real engine's, to be cut."""
+    """A socket that forwards connections to the real engine until :meth:`cut` is called."""
 
     def __init__(self, path: Path, target: str = "/var/run/docker.sock") -> None:
         self.endpoint = endpoint_of(path)
@@ -117,7 +117,7 @@ class EngineProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """End the engine, as far as any client can see."""
+        """Remove the socket and close all connections, as if the engine had ended."""
         self._path.unlink(missing_ok=True)
         for connection in (self._listener, *self._sockets):
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""A machine that is as a test wants it: by default one on which everything is well."""
+"""A fake machine for the checks of ``securebench doctor``. By default, it has no problems."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NOW = ClockFacts(2e9, 2e9, 1.9e9, 0.0)
 
 @dataclass
 class FakeMachine:
-    """Its fields are the answers. Where one is an error, that is raised."""
+    """A machine whose methods return the values of its fields, or raise a value that is an exception."""
 
     is_root: bool = True
     user: str = "user"
@@ -71,101 +71,101 @@ class FakeMachine:
     left: Capacity = CAPACITY
 
     def read(self, path: str) -> str | None:
-        """Return what a file holds here."""
+        """Return the text of a file, or ``None`` if it is not in ``files``."""
         return self.files.get(path)
 
     def has(self, program: str) -> bool:
-        """Say whether it is installed."""
+        """Return whether a program is installed."""
         return program in self.programs
 
     def succeeds(self, argv: Sequence[str]) -> bool:
-        """Say that it does, or not."""
+        """Return ``working`` for every command."""
         return self.working
 
     def runtime(self, name: str) -> OciRuntime:
-        """Return it."""
+        """Return a runtime, or raise an error if it is not installed."""
         if name not in self.runtimes:
             raise EngineError(f"the runtime {name} is not installed", code="runtime-unavailable")
         return self.runtimes[name]
 
     def init(self) -> Path:
-        """Return the path."""
+        """Return the path of the init for sandboxes."""
         return _given(self.init_path)
 
     def libseccomp(self) -> str:
-        """Return the version."""
+        """Return the version of libseccomp."""
         return _given(self.library)
 
     def cgroups(self) -> tuple[str, tuple[str, ...]]:
-        """Return layout and controllers."""
+        """Return the layout of cgroups and the usable controllers."""
         return self.control_groups
 
     def isolation(self) -> Isolation:
-        """Return what was proved."""
+        """Return what a test sandbox enforces."""
         return _given(self.proved)
 
     def engine(self) -> EngineFacts:
-        """Return the facts."""
+        """Return the facts about the Docker Engine."""
         return _given(self.docker)
 
     def chosen(self) -> tuple[DriverInfo, str]:
-        """Return what was chosen."""
+        """Return the driver that ``auto`` chooses, and why."""
         return _given(self.auto)
 
     def capacity(self) -> Capacity:
-        """Return what is left."""
+        """Return the resources that a run can use."""
         return self.left
 
     def store(self) -> Path:
-        """Return the place."""
+        """Return the directory of the image store."""
         return Path("/var/lib/images")
 
     def here(self) -> Path:
-        """Return the place."""
+        """Return the current directory."""
         return Path("/home/user")
 
     def free_bytes(self, path: Path) -> int:
-        """Return the same for every place."""
+        """Return the same number of free bytes for every path."""
         return self.free
 
     def may_write(self, path: Path) -> bool:
-        """Say the same for every place."""
+        """Return ``writable`` for every path."""
         return self.writable
 
     def base_images(self) -> tuple[str, ...]:
-        """Return the only one."""
+        """Return the reference of the only base image."""
         return ("securebench/python:3.11",)
 
     def is_stored(self, reference: str) -> bool:
-        """Look it up."""
+        """Return whether the image store has an image."""
         return reference in self.stored
 
     def engine_has(self, reference: str) -> bool:
-        """Look it up."""
+        """Return whether the engine has an image."""
         return reference in _given(self.in_engine)
 
     def registry(self) -> str:
-        """Return its name."""
+        """Return the name of the default image registry."""
         return _given(self.registry_answer)
 
     def agents(self) -> tuple[str, ...]:
-        """Return both."""
+        """Return the names of two agent programs."""
         return ("codex", "claude_code")
 
     def has_agent(self, name: str) -> bool:
-        """Look it up."""
+        """Return whether an agent program is installed."""
         return name in self.installed_agents
 
     def npm_registry(self) -> str:
-        """Return its name."""
+        """Return the name of the npm registry."""
         return _given(self.npm)
 
     def package_mirror(self) -> str:
-        """Return its address."""
+        """Return the address of the package mirror."""
         return _given(self.mirror)
 
     def clock(self) -> ClockFacts:
-        """Return what it shows."""
+        """Return the facts about the clock."""
         return self.time
 
 

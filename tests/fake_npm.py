@@ -1,4 +1,4 @@
-"""An npm registry on this machine, with the packages that a test makes."""
+"""A fake npm registry on this machine. Tests add packages to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def entry(name: str, data: bytes = b"", mode: int = 0o644, kind: bytes = tarfile.REGTYPE, link: str = "") -> Any:
-    """Return a member of an archive, whatever it is called and leads to, and its content."""
+    """Return an archive member with any name, mode, type and link target, and its content."""
     info = tarfile.TarInfo(name)
     info.size, info.mode, info.type, info.linkname = len(data), mode, kind, link
     return info, data
@@ -36,22 +36,22 @@ def archive(*entries: Any) -> bytes:
 
 
 def package(name: str, version: str, executable: str, *more: Any, data: bytes = b"#!/bin/sh\n") -> bytes:
-    """Return the archive of a package with an executable, and ``more`` members."""
+    """Return the archive of a package with a ``package.json``, an executable and the members ``more``."""
     described = json.dumps({"name": name, "version": version}).encode()
     return archive(entry("package/package.json", described), entry(f"package/{executable}", data, 0o755), *more)
 
 
 def integrity(data: bytes) -> str:
-    """Return the integrity of an archive, as npm writes it."""
+    """Return the integrity of an archive in npm's format."""
     return f"sha512-{base64.b64encode(hashlib.sha512(data).digest()).decode()}"
 
 
 @dataclass
 class FakeNpm(FakeServer):
-    """A registry of packages: ``files`` has their documents and archives."""
+    """A registry of packages. ``files`` contains their documents and archives by path."""
 
     def publish(self, name: str, version: str, data: bytes, *, tags: Sequence[str] = (), **dist: object) -> str:
-        """Have a version of a package with its archive, and return its integrity; ``dist`` changes the document."""
+        """Add a version of a package and return its integrity. ``dist`` overrides fields of the document's ``dist``."""
         described = {"integrity": integrity(data), "tarball": "http://192.0.2.1/elsewhere.tgz"} | dist
         document = json.dumps({"name": name, "version": version, "dist": described}).encode()
         for version_or_tag in (version, *tags):
@@ -60,12 +60,12 @@ class FakeNpm(FakeServer):
         return integrity(data)
 
     def find(self, path: str) -> Content | None:
-        """Return what a path has: its slashes may be escaped."""
+        """Return the content of a path, whose slashes may be percent-encoded."""
         return self.files.get(unquote(path))
 
 
 @contextmanager
 def fake_npm() -> Iterator[FakeNpm]:
-    """Serve a registry that has nothing yet."""
+    """Serve an empty registry until the context ends."""
     with serving(FakeNpm()) as npm:
         yield npm

@@ -1,4 +1,4 @@
-"""An image registry on this machine. An engine accepts one on a loopback address without TLS."""
+"""A fake image registry on this machine. Engines accept a registry without TLS if its address is loopback."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class Blob:
 
     @property
     def digest(self) -> str:
-        """Its address."""
+        """The digest by which a registry addresses the blob."""
         return f"sha256:{hashlib.sha256(self.data).hexdigest()}"
 
     def described(self, **changes: object) -> dict[str, Any]:
-        """Return its descriptor, with some of it changed."""
+        """Return the blob's descriptor, with ``changes`` to its fields."""
         return {"mediaType": self.kind, "size": len(self.data), "digest": self.digest} | changes
 
 
 def config_for(architecture: str, roots: Sequence[bytes] = (), **changes: object) -> Blob:
-    """Return the configuration of an image that has ``roots``, unpacked tar archives, as layers."""
+    """Return the configuration of an image whose layers are ``roots``, which are uncompressed tar archives."""
     content = {
         "architecture": architecture,
         "os": "linux",
@@ -57,14 +57,14 @@ def config_for(architecture: str, roots: Sequence[bytes] = (), **changes: object
 
 
 def manifest_of(config: Blob, layers: Sequence[Blob], kind: str = MANIFEST, **changes: object) -> Blob:
-    """Return an image's manifest."""
+    """Return the manifest of an image, with ``changes`` to its fields."""
     described = [layer.described() for layer in layers]
     content = {"schemaVersion": 2, "mediaType": kind, "config": config.described(), "layers": described}
     return Blob(kind, json.dumps(content | changes).encode())
 
 
 def index_of(manifests: Mapping[str, Blob], kind: str = INDEX) -> Blob:
-    """Return an index of manifests by platform: ``linux/arm64/v8``."""
+    """Return an index of ``manifests``. Their keys are platforms such as ``linux/arm64/v8``."""
     entries = []
     for platform, manifest in manifests.items():
         names = dict(zip(("os", "architecture", "variant"), platform.split("/"), strict=False))
@@ -73,16 +73,17 @@ def index_of(manifests: Mapping[str, Blob], kind: str = INDEX) -> Blob:
 
 
 def packed(root: bytes) -> Blob:
-    """Return the layer that unpacks to the tar archive ``root``."""
+    """Return the tar archive ``root`` as a gzipped layer."""
     return Blob(LAYER, gzip.compress(root, mtime=0))
 
 
 @dataclass
 class FakeRegistry(FakeServer):
-    """A registry: ``blobs`` by digest or tag, and who may have them.
+    """A registry with ``blobs`` by digest or tag. It can require authentication.
 
-    ``tokens`` are the accepted bearer tokens; if there are none, everyone is accepted. ``logins`` are the
-    ``user:password`` that get a token; if there are none, everyone does.
+    ``tokens`` are the accepted bearer tokens; if there are none, every request is accepted. ``logins`` are the
+    ``user:password`` pairs that get a token; if there are none, everyone gets one. With ``basic``, each request
+    needs a login instead of a token.
     """
 
     blobs: dict[str, Blob] = field(default_factory=dict)
@@ -91,23 +92,23 @@ class FakeRegistry(FakeServer):
     basic: bool = False
 
     def add(self, *blobs: Blob) -> None:
-        """Have ``blobs`` under their digests."""
+        """Add ``blobs`` under their digests."""
         self.blobs.update({blob.digest: blob for blob in blobs})
 
     def publish(self, manifest: Blob, tag: str = "1") -> str:
-        """Have ``manifest`` under ``tag``, too, and return the reference to it."""
+        """Add ``manifest`` under its digest and ``tag``, and return the reference to it."""
         self.add(manifest)
         self.blobs[tag] = manifest
         return f"{self.host}/base:{tag}"
 
     def add_image(self, *roots: bytes, architecture: str = "amd64", tag: str = "1") -> str:
-        """Have an image whose layers are the tar archives ``roots``, and return the reference to it."""
+        """Add an image whose layers are the tar archives ``roots``, and return the reference to it."""
         layers, config = [packed(root) for root in roots], config_for(architecture, roots)
         self.add(config, *layers)
         return self.publish(manifest_of(config, layers), tag)
 
     def find(self, path: str) -> Content | None:
-        """Return the blob that a path ends with."""
+        """Return the blob whose digest or tag is the last part of ``path``, or ``None``."""
         if path == "/v2/":
             return Content(b"{}", "application/json")
         blob = self.blobs.get(path.rsplit("/", 1)[-1])
@@ -117,7 +118,7 @@ class FakeRegistry(FakeServer):
         return Content(blob.data, blob.kind, extra)
 
     def respond(self, handler: Handler) -> None:
-        """Answer as a registry and its token server do."""
+        """Answer a request to the registry or to its token server."""
         sent = handler.headers.get("Authorization", "")
         accepted = {_basic(login) for login in self.logins}
         if handler.target == "/token":
@@ -138,14 +139,14 @@ class FakeRegistry(FakeServer):
 
 @contextmanager
 def fake_registry(address: str = "127.0.0.1") -> Iterator[FakeRegistry]:
-    """Serve a registry that has nothing yet."""
+    """Serve an empty registry until the context ends."""
     with serving(FakeRegistry(), address) as registry:
         yield registry
 
 
 @contextmanager
 def registry_with(root: bytes, architecture: str) -> Iterator[str]:
-    """Serve an image whose one layer is the tar archive ``root``; give its reference."""
+    """Serve an image whose only layer is the tar archive ``root``, and yield its reference."""
     with fake_registry() as registry:
         yield registry.add_image(root, architecture=architecture)
 

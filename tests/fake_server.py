@@ -1,4 +1,4 @@
-"""An HTTP server on this machine that misbehaves as a test asks. The fake registries are built on it."""
+"""A fake HTTP server on this machine, in which tests can inject faults. The fake registries extend it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Fault: TypeAlias = "Callable[[Handler], None]"
 
 
 class Content(NamedTuple):
-    """What a path has: its bytes, their media type, and more headers of the response."""
+    """The content of a path: its bytes, their media type, and additional headers of the response."""
 
     data: bytes
     kind: str = "application/octet-stream"
@@ -26,22 +26,23 @@ class Content(NamedTuple):
 
 @dataclass
 class Request:
-    """What was requested: the path, and the headers by their names in lower case."""
+    """A received request: its path with the query, and its headers by their names in lower case."""
 
     path: str
     headers: Mapping[str, str]
 
     @property
     def start(self) -> int:
-        """The first byte that a ``Range`` header asks for."""
+        """The position of the first requested byte, from the ``Range`` header: 0 if there is none."""
         return int(self.headers.get("range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
 
 
 @dataclass
 class FakeServer:
-    """What the server has, by path; ``faults`` by the end of a path: each answers one request instead of the content.
+    """A server of ``files`` by path. The keys of ``faults`` are ends of paths; each fault replaces one response.
 
-    ``requests`` lists what it was asked. Without ``ranges`` it always sends a file from its beginning.
+    ``requests`` lists the received requests. Without ``ranges``, the server ignores ``Range`` headers. ``finished``
+    is set when the server stops.
     """
 
     host: str = ""
@@ -53,15 +54,15 @@ class FakeServer:
 
     @property
     def url(self) -> str:
-        """The server's address."""
+        """The server's base URL."""
         return f"http://{self.host}"
 
     def requests_for(self, ending: str) -> list[Request]:
-        """Return the requests for paths that end like this."""
+        """Return the requests whose paths, without the query, end with ``ending``."""
         return [request for request in self.requests if request.path.partition("?")[0].endswith(ending)]
 
     def find(self, path: str) -> Content | None:
-        """Return what a path has."""
+        """Return the content of a path, or ``None``."""
         return self.files.get(path)
 
     def respond(self, handler: Handler) -> None:
@@ -79,7 +80,7 @@ class FakeServer:
 
 @contextmanager
 def serving(fake: T, address: str = "127.0.0.1") -> Iterator[T]:
-    """Run ``fake``."""
+    """Run ``fake`` on a free port of ``address`` until the context ends."""
     server = _Server((address, 0), type("Handler", (Handler,), {"fake": fake}))
     fake.host = f"{address}:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -103,7 +104,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one request. ``target`` is its path without the query, and ``request_`` all of it."""
+    """A handler of requests. ``target`` is the requested path without the query, ``request_`` the whole request."""
 
     fake: ClassVar[FakeServer]
     protocol_version = "HTTP/1.1"
@@ -112,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
     request_: Request
 
     def do_GET(self) -> None:
-        """Answer with a fault, or as the server does."""
+        """Record the request, and answer it with the next fault for its path, or normally if there is none."""
         fake = self.fake
         self.target = self.path.partition("?")[0]
         self.request_ = Request(self.path, {name.lower(): value for name, value in self.headers.items()})
@@ -128,20 +129,20 @@ class Handler(BaseHTTPRequestHandler):
     def answer(
         self, status: int, data: bytes, kind: str = "application/json", headers: Mapping[str, str] | None = None
     ) -> None:
-        """Answer with ``data``."""
+        """Send a complete response with the body ``data``."""
         self.head(status, {"Content-Type": kind, "Content-Length": str(len(data)), **(headers or {})})
         if self.command == "GET":
             self.wfile.write(data)
 
     def head(self, status: int, headers: Mapping[str, str]) -> None:
-        """Send the header of a response."""
+        """Send the status and the headers of a response."""
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
 
     def begin(self, sent: int) -> None:
-        """Announce all that is left of the content, and send its first bytes."""
+        """Announce the whole requested content, but send only its first ``sent`` bytes."""
         content = self.fake.find(self.target) or Content(b"")
         start, size = self.request_.start, len(content.data)
         ranged = {"Content-Range": f"bytes {start}-{size - 1}/{size}"} if start else {}
@@ -155,23 +156,26 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def says(status: int, data: bytes = b"{}", kind: str = "application/json", **headers: str) -> Fault:
-    """Answer with a status; ``_`` in a header's name is a hyphen."""
+    """Return a fault that answers with ``status``. A ``_`` in a header's name stands for a hyphen."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return lambda handler: handler.answer(status, data, kind, named)
 
 
 def redirects(location: str) -> Fault:
-    """Redirect to ``location``."""
+    """Return a fault that redirects to ``location``."""
     return says(307, b"", Location=location)
 
 
 def breaks_after(sent: int) -> Fault:
-    """Announce everything, send the first bytes of what was requested, and hang up."""
+    """Return a fault that announces the whole content, sends its first ``sent`` bytes and closes the connection."""
     return lambda handler: handler.begin(sent)
 
 
 def waits(reached: threading.Event | None = None, sent: int = 0) -> Fault:
-    """Announce everything, send the first bytes, and nothing more until the test is over."""
+    """Return a fault that announces the whole content, but sends only its first ``sent`` bytes until the test ends.
+
+    It sets ``reached`` after it has sent them.
+    """
 
     def fault(handler: Handler) -> None:
         handler.begin(sent)
@@ -183,13 +187,13 @@ def waits(reached: threading.Event | None = None, sent: int = 0) -> Fault:
 
 
 def stalls(handler: Handler) -> None:
-    """Send nothing until the test is over."""
+    """Send nothing until the test ends. Unlike the functions around it, this function is itself a fault."""
     handler.close_connection = True
     handler.fake.finished.wait(20)
 
 
 def drips(data: bytes, every: float) -> Fault:
-    """Send ``data`` byte by byte, never silent for long."""
+    """Return a fault that sends ``data`` byte by byte, one each ``every`` seconds."""
 
     def fault(handler: Handler) -> None:
         handler.close_connection = True

@@ -1,4 +1,4 @@
-"""Hooks at fault points, for tests in this process."""
+"""Hooks at fault points of the process in which the tests run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def hooked(hook: Callable[[FaultPoint, str], None]) -> Iterator[None]:
-    """Call ``hook`` at each fault point of this process."""
+    """Call ``hook`` at each fault point that this process reaches, until the context ends."""
     faults.install(hook)
     try:
         yield

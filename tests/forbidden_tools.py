@@ -1,4 +1,4 @@
-"""A shim on PATH that shows that no tool which reads a project's configuration is run on this machine."""
+"""Shims on PATH that detect tools, such as git, that read a project's configuration and must not run on the host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOOLS = (
 
 @pytest.fixture
 def no_tools(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fail a test in which one of the tools is run by its name."""
+    """Fail a test that runs one of ``TOOLS`` by its name."""
     shims = tmp_path_factory.mktemp("shims")
     log = shims / "log"
     for name in TOOLS:

@@ -1,4 +1,4 @@
-"""Repositories made by git itself, for what reads and writes them without it."""
+"""Create repositories with git, to test code that reads and writes them without git."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ENVIRONMENT = {
 
 
 def git(directory: Path, *arguments: str) -> str:
-    """Run git there, and return what it says."""
+    """Run git in ``directory``, and return its standard output without surrounding space."""
     argv = ["git", "-c", "init.defaultBranch=main", "-c", "safe.directory=*", *arguments]
     done = subprocess.run(
         argv, cwd=directory, check=True, capture_output=True, text=True, env=os.environ | _ENVIRONMENT
@@ -29,14 +29,14 @@ def git(directory: Path, *arguments: str) -> str:
 
 
 def commit(directory: Path, message: str = "a change") -> str:
-    """Commit all that there is, and return the commit."""
+    """Commit all files, including ignored ones, and return the hash of the commit."""
     git(directory, "add", "--all", "--force")
     git(directory, "commit", "--quiet", "--allow-empty", "--message", message)
     return git(directory, "rev-parse", "HEAD")
 
 
 def repository(directory: Path) -> Path:
-    """Return a new, empty repository."""
+    """Create an empty repository in ``directory``, and return the directory."""
     directory.mkdir(parents=True, exist_ok=True)
     git(directory, "init", "--quiet")
     return directory

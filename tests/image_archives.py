@@ -1,4 +1,4 @@
-"""Archives of images, made by hand: layers with any member, hostile ones too, and what holds layers together."""
+"""Hand-made image archives: layers with any members, even hostile ones, and the documents of an image."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ def special(name: str, kind: bytes) -> Part:
 
 
 def whiteout(directory_name: str, name: str) -> Part:
-    """Return what removes ``name`` of a layer below."""
+    """Return the marker that removes ``name`` from the layers below."""
     return file(f"{directory_name}/.wh.{name}".removeprefix("/"), b"")
 
 
 def opaque(directory_name: str) -> Part:
-    """Return what removes all that layers below have in a directory."""
+    """Return the marker that removes everything that the layers below have in a directory."""
     return file(f"{directory_name}/.wh..wh..opq", b"")
 
 
 def with_pax(part: Part, headers: Mapping[str, str]) -> Part:
-    """Return a member with extended headers."""
+    """Add extended headers to a member, and return it."""
     part[0].pax_headers = dict(headers)
     return part
 
 
 def layer(*parts: Part, form: int = tarfile.PAX_FORMAT) -> bytes:
-    """Return a tar archive of these members, in their order."""
+    """Return a tar archive of these members, in this order."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=form, encoding="utf-8", errors="surrogateescape") as archive:
         for entry, data in parts:
@@ -68,7 +68,7 @@ def layer(*parts: Part, form: int = tarfile.PAX_FORMAT) -> bytes:
 
 
 def digest(data: bytes) -> str:
-    """Return the address of ``data``."""
+    """Return the digest of ``data``: ``sha256:HEX``."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
@@ -79,7 +79,7 @@ def config(layers: Sequence[bytes], **inner: object) -> bytes:
 
 
 def docker_save(layers: Sequence[bytes], names: Sequence[str] = (), **inner: object) -> bytes:
-    """Return what ``docker save`` writes of one image."""
+    """Return the archive that ``docker save`` writes for one image."""
     document = config(layers, **inner)
     entry = {
         "Config": f"{digest(document)[7:]}.json",
@@ -93,7 +93,7 @@ def docker_save(layers: Sequence[bytes], names: Sequence[str] = (), **inner: obj
 def layout_files(
     layers: Sequence[bytes], stored: Sequence[bytes] | None = None, name: str = "", **inner: object
 ) -> dict[str, bytes]:
-    """Return the files of an OCI image layout. ``stored``: the layers as they are stored, compressed perhaps."""
+    """Return the files of an OCI image layout. ``stored`` are the layers as stored, such as compressed."""
     document = config(layers, **inner)
     blobs = list(stored or layers)
     manifest = json.dumps(
@@ -112,7 +112,7 @@ def layout_files(
 
 
 def described(kind: str, data: bytes) -> dict[str, object]:
-    """Return a descriptor."""
+    """Return an OCI descriptor of ``data``."""
     return {"mediaType": kind, "digest": digest(data), "size": len(data)}
 
 

@@ -1,4 +1,4 @@
-"""An image for tests: the base image with a layer on top, in the store, and in the engine for who needs it there."""
+"""Images for tests: an image of the store with one layer added on top."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BASE_IMAGE = "securebench/python:3.11"
 def add_layered_image(
     store: ImageStore, reference: str, *parts: Part, workdir: str = "", beneath: str = BASE_IMAGE
 ) -> str:
-    """Put the image ``beneath`` with ``parts`` on top into ``store``, as ``reference``, and return its id."""
+    """Add the image ``reference`` to ``store``: ``beneath`` plus a layer of ``parts``. Return its id."""
     found = store.find(beneath)
     assert found is not None, f"{beneath} is not in the store"
     base = Base(found.id, *store.documents(found.id))

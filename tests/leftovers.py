@@ -1,6 +1,6 @@
 """What this process has left on the machine: containers, processes, mounts, cgroups and run directories.
 
-A trace is a line of text that names one thing. A test that leaves none has the same traces after it as before.
+A trace is a line of text that names one such thing. A test leaves nothing if the traces before and after it are equal.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 _CGROUPS = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
 _SPARE = "spare-"
-"""How cgroups begin that an open driver has ready for its next sandboxes. They lie in that driver's own."""
+"""The prefix of the cgroups that an open driver keeps ready for its next sandboxes, inside its own cgroup."""
 _OF_ENGINES = "/merged/"
-"""In the path of what an engine has mounted for a container, which is told by that one, whosever it is."""
+"""Part of the path of an engine's mount for a container. Such mounts are skipped: the container itself is a trace."""
 _OF_RUNTIMES = "crun.??????"
-"""Files that crun makes for a moment when it starts."""
+"""The pattern of the names of files that crun creates for a moment when it starts."""
 
 
 class _Process(NamedTuple):
-    """What tells a process from a later one of the same number, and whose child it is."""
+    """A process: its parent, and its start time, by which it differs from a later process with the same pid."""
 
     parent: int
     start: str
@@ -59,15 +59,15 @@ def remove_images(store: ImageStore, references: Iterable[str]) -> list[str]:
 
 
 def container_traces(engine: Engine) -> set[str]:
-    """Return the containers of this process."""
+    """Return a trace of each container that this process owns."""
     label = f"{OWNER_LABEL}={Owner.current().label()}"
     return {f"container {entry['Id']}" for entry in engine.client.containers(all=True, filters={"label": label})}
 
 
 def host_traces() -> set[str]:
-    """Return what is of this process, or of nobody any more: what belongs to another that lives is not counted.
+    """Return the traces on this host, without the directories and cgroups of other processes that are still running.
 
-    The process table is read once for all of it: this runs before and after each test on a sandbox.
+    The process table is read only once, because this runs before and after each test on a sandbox.
     """
     cgroups_found = list(_cgroups())
     run_directories = list(_run_directories())
@@ -75,7 +75,8 @@ def host_traces() -> set[str]:
     family = _below(os.getpid(), table)
     foreign = {directory.name for directory in run_directories if _is_foreign(directory, family)}
     directories = {f"directory {path}" for path in run_directories if path.name not in foreign}
-    # A driver removes its cgroups before its directory. Those it has removed by now are nobody's trace.
+    # A driver removes its cgroups before its directory. If the directory of another driver was removed before it was
+    # listed above, that driver's cgroups were listed but no longer exist, so they are not counted.
     cgroups = {
         f"cgroup {path}"
         for path in cgroups_found
@@ -85,7 +86,7 @@ def host_traces() -> set[str]:
 
 
 def runtime_files() -> set[str]:
-    """Return what runtimes of this user have in the directories for temporary files, whoever started them."""
+    """Return a trace of each temporary file of this user's runtimes, whichever process started the runtime."""
     places = {Path("/tmp"), Path("/var/tmp"), Path(tempfile.gettempdir())}
     found = set()
     for path in (path for place in places for path in place.glob(_OF_RUNTIMES)):
@@ -96,7 +97,7 @@ def runtime_files() -> set[str]:
 
 
 def _run_directories() -> Iterator[Path]:
-    """Yield the directories of oci drivers, wherever they may lie for this user."""
+    """Yield the run directories of oci drivers, from all places where a driver of this user may create them."""
     places = {Path("/run"), Path(os.environ.get("XDG_RUNTIME_DIR") or "/nowhere"), Path(tempfile.gettempdir())}
     for place in places:
         for parent in (place / "securebench", place / f"securebench-{os.getuid()}"):
@@ -105,7 +106,7 @@ def _run_directories() -> Iterator[Path]:
 
 
 def _is_foreign(directory: Path, family: set[int]) -> bool:
-    """Whether it is another's, who lives. What this process started is its own."""
+    """Whether the owner of ``directory`` is running and is not in ``family``: this process and its descendants."""
     try:
         owner = Owner.parse((directory / "owner").read_text().strip())
     except OSError:  # it was removed meanwhile
@@ -114,7 +115,7 @@ def _is_foreign(directory: Path, family: set[int]) -> bool:
 
 
 def _cgroups() -> Iterator[Path]:
-    """Yield the cgroups of this user's sandboxes: what another's are for cannot be told."""
+    """Yield the cgroups of this user's sandboxes. Those of other users are skipped: their purpose is unknown."""
     for hierarchy in (_CGROUPS, *(path for path in _CGROUPS.iterdir() if path.is_dir())):
         for directory, names, _ in os.walk(hierarchy / "securebench"):
             for path in (Path(directory, name) for name in names if not name.startswith(_SPARE)):
@@ -131,16 +132,17 @@ def _mounts() -> Iterator[str]:
 
 
 def _descendants(family: set[int], table: dict[int, _Process]) -> Iterator[str]:
-    """Yield the processes below this one, each with its start time: a number is used again."""
+    """Yield a trace of each descendant of this process, with its start time, because pids are reused."""
     commands = _commands(family - {os.getpid()})
     for pid, command in commands.items():
-        # One without a command has ended; one with its parent's was only forked. An open driver has spares.
+        # A process without a command line has ended. One with its parent's command line has forked, but not started
+        # a program yet. An open driver keeps spare processes.
         if command and command != commands.get(table[pid].parent) and "securebench: spare" not in command:
             yield f"process {pid} started {table[pid].start}: {command[:100]}"
 
 
 def family_of(pid: int) -> dict[int, str]:
-    """Return the processes below ``pid``, each with its command line."""
+    """Return the descendants of ``pid``: their pids and command lines."""
     return _commands(_below(pid, _process_table()) - {pid})
 
 
@@ -153,7 +155,7 @@ def _commands(pids: set[int]) -> dict[int, str]:
 
 
 def _process_table() -> dict[int, _Process]:
-    """Return each process of this machine by its number."""
+    """Return the processes of this machine by pid."""
     table = {}
     for pid in (int(name) for name in os.listdir(_PROC) if name.isdigit()):  # noqa: PTH208 - half the time of iterdir
         with suppress(OSError):  # it has just ended
@@ -163,7 +165,7 @@ def _process_table() -> dict[int, _Process]:
 
 
 def _below(root: int, table: dict[int, _Process]) -> set[int]:
-    """Return a process and all below it."""
+    """Return the pids of ``root`` and all its descendants."""
     family, found = set[int](), {root}
     while found:
         family |= found

@@ -1,4 +1,4 @@
-"""Packs on disk, for tests: a right one, from which each test departs in one thing."""
+"""Packs on disk, for tests: valid rows, which each test changes in one place."""
 
 from __future__ import annotations
 
@@ -74,16 +74,16 @@ ROWS: dict[str, dict[str, Any]] = {
     "multimodal_qa": {"input": {"question": "What?", "choices": ["a"]}, "eval": {"answer": "a"}},
     "preference_pair": {"input": {"prompt": "p", "candidate_a": "a", "candidate_b": "b"}, "eval": {"preference": "a"}},
 }
-"""One right row of each family, without id and family."""
+"""One valid row of each family, without id and family."""
 
 
 def row(of: str = "multiple_choice", /, **changes: Any) -> dict[str, Any]:
-    """Return a right row of a family, with top-level keys changed."""
+    """Return a valid row of the family ``of``, with the top-level keys in ``changes`` replaced."""
     return {"id": f"{of}/1", "family": of, **json.loads(json.dumps(ROWS[of])), **changes}
 
 
 def write_pack(directory: Path, *rows: dict[str, Any] | bytes, manifest: str = MANIFEST) -> tuple[Path, Path]:
-    """Write a pack, and return the paths of its manifest and its tasks. Rows that are bytes stand as they are."""
+    """Write a pack, and return the paths of its manifest and its tasks. Rows given as bytes are written unchanged."""
     lines = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in rows]
     (directory / "manifest.yaml").write_text(manifest, encoding="utf-8")
     (directory / "tasks.jsonl").write_bytes(b"\n".join(lines) + b"\n")
@@ -96,7 +96,7 @@ def load(directory: Path, *rows: dict[str, Any] | bytes, manifest: str = MANIFES
 
 
 def problems_of(directory: Path, *rows: dict[str, Any] | bytes, manifest: str = MANIFEST) -> tuple[Problem, ...]:
-    """Return what is wrong with a pack: loading it, and compiling it if it loads."""
+    """Write, load and compile a pack, and return its problems."""
     from securebench.benchmark_compiler import compile_benchmark_pack
 
     try:
@@ -107,5 +107,5 @@ def problems_of(directory: Path, *rows: dict[str, Any] | bytes, manifest: str = 
 
 
 def codes_of(directory: Path, *rows: dict[str, Any] | bytes, manifest: str = MANIFEST) -> list[str]:
-    """Return the codes of :func:`problems_of`."""
+    """Return the codes of the problems that :func:`problems_of` returns."""
     return [problem.code for problem in problems_of(directory, *rows, manifest=manifest)]

@@ -1,4 +1,4 @@
-"""A plain client of all APIs: it sends what a test says, and takes apart what comes."""
+"""A client of all provider APIs. It sends the requests of a test and parses the answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PATHS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came: names of ``headers`` are in lower case."""
+    """A response. The names of ``headers`` are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -51,7 +51,7 @@ class Answer:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """The body as server-sent events. Each has the name that its data has as type, if it has one."""
+        """The body as server-sent events. Fails unless each event is named after the ``type`` in its data, if any."""
         found = []
         for block in self.body.decode().removesuffix("\n\n").removesuffix("data: [DONE]").rstrip().split("\n\n"):
             *name, data = block.split("\n")
@@ -66,7 +66,7 @@ class Answer:
 
 
 def request_of(api: str, prompt: str = "Do it.", results: Sequence[str] = (), **more: Any) -> dict[str, Any]:
-    """Return a request for the next answer of a conversation in which commands gave ``results``."""
+    """Return the request that continues a conversation in which the commands had the outputs ``results``."""
     if api == "openai":
         items: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "input_text", "text": prompt}]}]
         for number, result in enumerate(results):
@@ -110,7 +110,7 @@ def ask(
     headers: Mapping[str, str] | None = None,
     context: ssl.SSLContext | None = None,
 ) -> Answer:
-    """Ask for an answer, or whatever lies at ``path``. A body of bytes is sent as it is."""
+    """Send ``body`` to ``path``, by default the API's path for answers. A body of bytes is sent unchanged."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     if context is None:
@@ -127,7 +127,7 @@ def ask(
 
 
 def text_of(api: str, answer: Answer) -> str:
-    """Return the text of a streamed answer, from its pieces."""
+    """Return the text of a streamed answer, joined from its pieces."""
     if api == "openai":
         return "".join(event["delta"] for event in answer.events if event["type"] == "response.output_text.delta")
     if api == "chat_completions":
@@ -147,7 +147,7 @@ def _parts(answer: Answer) -> list[dict[str, Any]]:
 
 
 def commanded(api: str, answer: Answer) -> str | None:
-    """Return the command that a streamed answer has run, from its pieces."""
+    """Return the command that a streamed answer asks to run, joined from its pieces; ``None`` without a command."""
     if api == "gemini":
         calls = [piece["functionCall"] for piece in _parts(answer) if "functionCall" in piece]
         return calls[0]["args"]["command"] if calls else None

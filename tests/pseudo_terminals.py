@@ -1,4 +1,4 @@
-"""Pseudo-terminals: what a program shows on one."""
+"""Read what programs write to pseudo-terminals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ if TYPE_CHECKING:
 
 
 def shown_pieces(terminal: int) -> Iterator[bytes]:
-    """Yield what is written to a terminal, read from its controlling side, until nobody has the other side open."""
+    """Yield what is written to a pseudo-terminal until all programs have closed it.
+
+    ``terminal`` is the descriptor of its controlling side.
+    """
     while True:
         try:
             piece = os.read(terminal, 65536)
@@ -20,5 +23,5 @@ def shown_pieces(terminal: int) -> Iterator[bytes]:
 
 
 def shown_on(terminal: int) -> str:
-    """Return everything that is written to a terminal, read like :func:`shown_pieces`."""
+    """Return everything that :func:`shown_pieces` yields, as one text."""
     return b"".join(shown_pieces(terminal)).decode()

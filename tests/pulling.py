@@ -1,4 +1,4 @@
-"""Downloading in tests: a sink in memory, and limits that a test can wait for."""
+"""Downloads of images in tests, with a sink in memory and short timeouts."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ QUICK = Timeouts(connect=2, read=0.3, total=10, attempts=3, pause=0.01, longest_
 
 
 class MemorySink:
-    """Keeps blobs, and checks nothing: what is checked must be checked before."""
+    """A sink that keeps blobs in memory. It checks nothing: the code under test must check blobs first."""
 
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
         self.begun: list[str] = []
 
     def has(self, digest: str) -> bool:
-        """Say whether a blob is there."""
+        """Return whether the sink has the blob."""
         return digest in self.blobs
 
     def write(self, digest: str, size: int, pieces: Iterable[bytes]) -> None:
-        """Keep a blob once it has all come."""
+        """Note the start of a blob, and store the blob once all of its pieces have arrived."""
         self.begun.append(digest)
         self.blobs[digest] = b"".join(pieces)
 
@@ -34,6 +34,6 @@ class MemorySink:
 def pull(
     reference: str, sink: MemorySink | None = None, timeouts: Timeouts = QUICK, lines: list[str] | None = None
 ) -> Fetched:
-    """Download for ``linux/amd64``, whatever machine this is."""
+    """Download an image for ``linux/amd64`` on any machine. Progress messages are appended to ``lines``."""
     messages = [] if lines is None else lines
     return fetch_image(reference, sink or MemorySink(), messages.append, AMD64, timeouts)

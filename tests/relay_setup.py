@@ -1,4 +1,4 @@
-"""A relay between a scripted provider and an agent that speaks plain HTTP/1.1: all in one event loop."""
+"""A test setup with a scripted provider, a relay, and an agent that uses plain HTTP/1.1, all in one event loop."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ STREAM = {
     ),
 }
 PATIENT = ProviderTimeouts(connect=10.0, first_byte=10.0, between_bytes=10.0, whole_answer=20.0)
-"""Limits that no test reaches, even if it is not scheduled for a while."""
+"""Timeouts that no test reaches, even if its process is not scheduled for a while."""
 QUICK = ProviderTimeouts(connect=2.0, first_byte=0.3, between_bytes=0.3, whole_answer=0.9)
 
 
 @dataclass
 class Seen:
-    """A request as the provider got it."""
+    """A request as the provider received it."""
 
     method: str
     target: str
@@ -95,13 +95,13 @@ class Seen:
 
     @property
     def json(self) -> Any:
-        """Its body, read."""
+        """The body, parsed as JSON."""
         return json.loads(self.body)
 
 
 @dataclass
 class Answered:
-    """An answer as the agent got it. ``is_whole``: it came to its end."""
+    """An answer as the agent received it. ``is_whole`` is false if the answer was cut."""
 
     status: int
     headers: dict[str, str]
@@ -110,7 +110,7 @@ class Answered:
 
     @property
     def message(self) -> str:
-        """What an error says."""
+        """The message of an error answer."""
         text: str = json.loads(self.body)["error"]["message"]
         return text
 
@@ -119,7 +119,7 @@ Script = Callable[[Seen, HttpPeer], Awaitable[None]]
 
 
 async def respond(peer: HttpPeer, status: int, body: bytes, **headers: str) -> None:
-    """Answer a request at once. Names of headers have ``_`` for ``-``."""
+    """Send a complete answer. In names of ``headers``, ``_`` stands for ``-``."""
     given = [(name.replace("_", "-"), value) for name, value in headers.items()]
     await peer.send(h11.Response(status_code=status, headers=given))
     await peer.send(h11.Data(data=body))
@@ -127,7 +127,7 @@ async def respond(peer: HttpPeer, status: int, body: bytes, **headers: str) -> N
 
 
 def answering(status: int = 200, body: bytes = b"{}", **headers: str) -> Script:
-    """Return a provider that answers every request alike."""
+    """Return the script of a provider that gives the same answer to every request."""
     given = {"content_type": "application/json"} | headers
 
     async def script(seen: Seen, peer: HttpPeer) -> None:
@@ -137,7 +137,7 @@ def answering(status: int = 200, body: bytes = b"{}", **headers: str) -> Script:
 
 
 def streaming(body: bytes) -> Script:
-    """Return a provider that streams ``body`` in one piece."""
+    """Return the script of a provider that sends ``body`` as an event stream, in one piece."""
     return answering(200, body, content_type="text/event-stream")
 
 
@@ -146,7 +146,7 @@ GOOD = {provider: streaming(body) for provider, body in STREAM.items()}
 
 @dataclass
 class Setting:
-    """A relay that serves, what its provider has seen, and what was logged."""
+    """A running relay, the requests that its provider received, and the lines that the relay logged."""
 
     relay: ProviderRelay
     plan: RelayPlan
@@ -155,21 +155,21 @@ class Setting:
     lines: list[dict[str, Any]] = field(default_factory=list)
     connections: list[int] = field(default_factory=list)
     has_seen: asyncio.Event = field(default_factory=asyncio.Event)
-    """The provider has a first request."""
+    """Set when the provider has received a first request."""
     has_logged: asyncio.Event = field(default_factory=asyncio.Event)
-    """A first request is over."""
+    """Set when the relay has logged a first line, which it does at the end of a request."""
 
     async def connect(self) -> HttpPeer:
-        """Connect as an agent does."""
+        """Open a connection to the relay, as an agent does."""
         return HttpPeer(h11.CLIENT, *await asyncio.open_connection("127.0.0.1", self.port))
 
     def log(self, line: dict[str, Any]) -> None:
-        """Take a line of the relay's."""
+        """Store a line that the relay logs."""
         self.lines.append(line)
         self.has_logged.set()
 
     async def ask(self, body: object = None, path: str = "", *, method: str = "POST", **headers: str) -> Answered:
-        """Send one request over a connection of its own, and return what is answered."""
+        """Send one request over a new connection, and return the answer."""
         agent = await self.connect()
         try:
             return await exchange(agent, self.request(body, path, method=method, **headers))
@@ -179,7 +179,7 @@ class Setting:
     def request(
         self, body: object = None, path: str = "", *, method: str = "POST", **headers: str
     ) -> tuple[h11.Request, bytes]:
-        """Make a request: a good one where nothing else is said. A body that is no bytes is made JSON."""
+        """Return a request, by default a valid one. A body that is not ``bytes`` is encoded as JSON."""
         body = BODIES[self.plan.provider] if body is None else body
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         given = {"host": "provider", "content-type": "application/json", "content-length": str(len(data))}
@@ -188,7 +188,7 @@ class Setting:
         return h11.Request(method=method, target=target, headers=list(given.items())), data
 
     async def raw(self, data: bytes, seconds: float = 1) -> bytes:
-        """Send bytes, and return all that comes back until the connection ends or those seconds are over."""
+        """Send bytes, and return all received bytes until the connection ends or ``seconds`` have passed."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(data)
         got = b""
@@ -203,19 +203,19 @@ class Setting:
 
 
 async def exchange(agent: HttpPeer, request: tuple[h11.Request, bytes]) -> Answered:
-    """Send a request, and return what is answered."""
+    """Send a request, and return the answer."""
     await send(agent, request)
     return await answer_of(agent)
 
 
 async def send(agent: HttpPeer, request: tuple[h11.Request, bytes]) -> None:
-    """Send a request whole."""
+    """Send a complete request."""
     for event in (request[0], h11.Data(data=request[1]), h11.EndOfMessage()):
         await agent.send(event)
 
 
 async def answer_of(agent: HttpPeer) -> Answered:
-    """Read one answer, to its end or to where it is cut."""
+    """Return one answer, read until it ends or is cut."""
     head = await agent.next_event()
     assert isinstance(head, h11.Response), head
     names = {name.decode(): value.decode() for name, value in head.headers}
@@ -239,7 +239,7 @@ async def relayed(
     agent_seconds: float = 2.0,
     base: str = "/v1",
 ) -> AsyncIterator[Setting]:
-    """Serve a relay to a provider that follows ``script``. The plan's base URL is filled in unless it has one."""
+    """Start a provider that follows ``script``, and a relay to it. The plan gets the provider's URL by default."""
     setting = Setting(None, plan, 0)  # type: ignore[arg-type] # filled in below
     script = script or GOOD[plan.provider]
 

@@ -1,4 +1,4 @@
-"""A harness and a verifier that do as they are told, and a run put together from fakes."""
+"""A configurable fake harness and verifier, and the context of a run with fakes."""
 
 from __future__ import annotations
 
@@ -49,10 +49,11 @@ def make_task(task_id: str = "pack/one", family: str = "short_answer") -> Secure
 
 @dataclass
 class FakeProducer(HarnessProducer):
-    """Seals ``answer`` and says what it is told to; ``hook`` is called first, with the number of the call.
+    """A harness that seals ``answer`` and reports ``trajectory``.
 
-    It tells of its steps what ``trajectory`` says. It is the ``agent`` that it is told to be, with a way out if it
-    ``has_egress``, and holds ``keys``.
+    ``hook`` is called first, with the number of the call; a result that it returns is used instead. ``agent`` is the
+    agent's identity, ``keys`` are the harness's credentials, and a harness that ``has_egress`` needs a gateway.
+    ``use_prices`` returns ``cost_fault``. The arguments of calls are kept in ``views``, ``tables`` and ``prepared``.
     """
 
     name = "fake"
@@ -69,31 +70,31 @@ class FakeProducer(HarnessProducer):
     prepared: list[RunContext] = field(default_factory=list)
 
     def identity(self) -> Identity:
-        """Return the same for every fake: their code is no part of what is tested."""
+        """Return the same identity for every fake: the code of fakes is not under test."""
         return FAKE
 
     @property
     def needs_gateway(self) -> bool:
-        """As told."""
+        """Whether the harness needs a gateway: the value of ``has_egress``."""
         return self.has_egress
 
     @property
     def credentials(self) -> tuple[str, ...]:
-        """As told."""
+        """The secrets of the harness: the value of ``keys``."""
         return self.keys
 
     def use_prices(self, table: PriceTable | None) -> Problem | None:
-        """Say what it is told to."""
+        """Keep ``table``, and return ``cost_fault``."""
         self.tables.append(table)
         return self.cost_fault
 
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
-        """Be the agent that it is told to be."""
+        """Keep ``run``, and return the identity ``agent``."""
         self.prepared.append(run)
         return self.agent
 
     def produce(self, view: AgentView, context: ProduceContext) -> AgentResult:
-        """Return what the hook returns, or else a production with the sealed answer."""
+        """Return the result of ``hook``, or a result with the sealed answer if that is ``None``."""
         with self.lock:
             self.views.append(view)
             number = len(self.views)
@@ -110,7 +111,11 @@ class FakeProducer(HarnessProducer):
 
 @dataclass
 class FakeVerifier(Verifier):
-    """Passes what says ``right``; ``hook`` is called first."""
+    """A verifier that passes only the text ``right``.
+
+    ``hook`` is called first, with the number of the call; a verdict that it returns is used instead. ``check_task``
+    raises ``check``. The candidates' texts and the views are kept in ``judged`` and ``views``.
+    """
 
     family = "short_answer"
     version = "1"
@@ -121,16 +126,16 @@ class FakeVerifier(Verifier):
     check: Exception | None = None
 
     def identity(self) -> Identity:
-        """Return the same for every fake: their code is no part of what is tested."""
+        """Return the same identity for every fake: the code of fakes is not under test."""
         return FAKE
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:
-        """Raise what it is told to."""
+        """Raise ``check``, unless it is ``None``."""
         if self.check is not None:
             raise self.check
 
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
-        """Return what the hook returns, or else the verdict."""
+        """Return the verdict of ``hook``, or the verdict on the text if that is ``None``."""
         with self.lock:
             self.judged.append(candidate.text)
             self.views.append(view)
@@ -145,36 +150,36 @@ class FakeVerifier(Verifier):
 
 @dataclass
 class Sink:
-    """Keeps every event."""
+    """An event sink that keeps every event."""
 
     events: list[Event] = field(default_factory=list)
 
     def __call__(self, event: Event) -> None:
-        """Keep it."""
+        """Keep the event."""
         self.events.append(event)
 
     def kinds(self, task_id: str | None = None) -> list[str]:
-        """Return the kinds of events, of one task or of all."""
+        """Return the kinds of the events of one task, or of all tasks."""
         return [event.kind.value for event in self.events if task_id in {None, event.task_id}]
 
     def counts(self) -> Counter[str]:
-        """Return how many there are of each kind."""
+        """Return the number of events of each kind."""
         return Counter(self.kinds())
 
 
 def seal(store: CandidateStore, text: str) -> CandidateArtifact:
-    """Return a sealed text."""
+    """Seal a text, and return the candidate."""
     return store.seal_bytes(CandidateKind.TEXT, text.encode(), text)
 
 
 def agent_failure(store: CandidateStore | None = None) -> AgentResult:
-    """Return what comes of an agent that crashed, after it left something if there is a store."""
+    """Return the result of an agent that crashed. It has a candidate if a store is given."""
     failure = CandidateError(FailureReason.AGENT_EXIT, "the agent exited with 1", phase=FailurePhase.PRODUCE)
     return AgentResult(candidate=seal(store, "right") if store else None, failure=failure)
 
 
 def make_context(root: Path, sink: Sink | None = None, **changes: Any) -> TaskContext:
-    """Return the context of a run in ``root``, made of fakes."""
+    """Return the context of a run in ``root`` with fakes. ``changes`` replace its fields."""
     for name in ("workspaces", "scratch"):
         make_private_directory(root / name)
     verifier = changes.pop("verifier", FakeVerifier())

@@ -1,4 +1,4 @@
-"""A judge that obeys every instruction outside the quotation of a response, and none inside it. And a run with it."""
+"""A scripted judge model that obeys instructions only outside the quoted response, and runs that use it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def parts_of(prompt: str) -> tuple[str, str]:
 
 
 def verdict(*, passes: bool) -> str:
-    """Return a valid reply."""
+    """Return a valid reply of the judge model."""
     return json.dumps({"analysis": "It names it, or not.", "verdict": "pass" if passes else "fail"})
 
 
@@ -51,13 +51,13 @@ def obedient(conversation: ModelConversation) -> Say:
 
 @contextmanager
 def judging(texts: TextBook = obedient, **options: Any) -> Iterator[ScriptedProvider]:
-    """Serve a scripted judge."""
+    """Serve a scripted judge model, and yield its provider."""
     with ScriptedProvider((), texts=texts, models=(MODEL,), **options) as provider:
         yield provider
 
 
 def rubric(**fields: Any) -> dict[str, Any]:
-    """Return a row's rubric."""
+    """Return the model-graded rubric of a row, with ``fields`` added."""
     return {"type": "model_graded", "criteria": CRITERIA, **fields}
 
 
@@ -108,7 +108,7 @@ def write_judged_run(
 
 
 def answering(*texts: str) -> RunParts:
-    """Return the parts of a run whose agent gives these answers, to the tasks in their order."""
+    """Return the parts of a run whose agent answers task N with text N. With more tasks than texts, texts repeat."""
 
     def hook(_number: int, view: AgentView, context: ProduceContext) -> AgentResult | None:
         text = texts[int(view.task_id.rpartition("-")[2]) % len(texts)]
@@ -118,7 +118,10 @@ def answering(*texts: str) -> RunParts:
 
 
 def replying(*replies: str) -> TextBook:
-    """Return a judge that gives these replies, in turn, to all but the longest response of the check."""
+    """Return a judge model that gives ``replies`` in turn.
+
+    The check of the longest response, which SecureBench makes before a run, gets the verdict ``fail`` instead.
+    """
     remaining = iter(replies)
 
     def book(conversation: ModelConversation) -> Say:

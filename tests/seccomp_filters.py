@@ -1,4 +1,4 @@
-"""Seccomp filters, looked at: what one answers, which one a process has, and what happens under one."""
+"""Tools for tests of seccomp filters: evaluate a filter, read that of a process, and run a function under a filter."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _SECCOMP_MODE_FILTER = 22, 38, 2
 
 
 class Filter:
-    """A compiled filter, read as the kernel does."""
+    """A compiled filter, interpreted in the same way as by the kernel."""
 
     def __init__(self, program: bytes) -> None:
         self.steps = list(_INSTRUCTION.iter_unpack(program))
 
     def answer(self, number: int, *arguments: int, architecture: int = X86_64) -> str:
-        """Return what a call gets: ``allow``, ``kill``, or the name of an error."""
+        """Return the filter's result for a system call: ``allow``, ``kill``, or the name of an error."""
         words = [number, architecture, 0, 0]
         for argument in (*arguments, *(0 for _ in range(6 - len(arguments)))):
             words += [argument & 0xFFFFFFFF, argument >> 32]
@@ -53,7 +53,7 @@ class Filter:
                 place += if_true if getattr(accumulator, _JUMPS[code])(value) else if_false
 
     def load(self) -> None:
-        """Put this process under it, for ever."""
+        """Install the filter in this process. It cannot be removed."""
         code = b"".join(_INSTRUCTION.pack(*step) for step in self.steps)
         buffer = ctypes.create_string_buffer(code)
         program = struct.pack("HxxxxxxP", len(self.steps), ctypes.addressof(buffer))
@@ -64,7 +64,7 @@ class Filter:
 
 
 def filter_of(pid: int) -> Filter:
-    """Return the filter of a process. Only root may ask."""
+    """Return the seccomp filter of a process that has one. Requires root."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
     libc.ptrace.restype = ctypes.c_long
@@ -86,7 +86,7 @@ def filter_of(pid: int) -> Filter:
 
 
 def outcome_under(filtered: Filter, call: Callable[[], None]) -> str:
-    """Return what ``call`` comes to in a process of its own under ``filtered``: ``ok``, or the name of an error."""
+    """Run ``call`` in a child process under ``filtered``. Return ``ok``, or the name of the error that it raised."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

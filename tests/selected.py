@@ -1,4 +1,4 @@
-"""Choose which variants of a test run each time. The others run with ``--long``."""
+"""Choose which variants of a test always run. The others run only with ``--long``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def variants(names: Iterable[str], always: Callable[[str], bool]) -> list[Any]:
-    """Return a parameter for each name, marked as long unless ``always`` of it."""
+    """Return a test parameter for each name, with the mark ``long`` unless ``always(name)`` is true."""
     return [pytest.param(name, marks=() if always(name) else pytest.mark.long) for name in names]
 
 
 def small_trap(name: str) -> bool:
-    """Return whether a hostile tree is made in little time. The large ones are always tried where they are sealed."""
+    """Return whether a hostile directory tree is quick to create. The tests of snapshots always run with all trees."""
     return name not in {"many_files", "sparse_files"}

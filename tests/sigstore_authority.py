@@ -1,7 +1,7 @@
-"""A Sigstore of the test's own, on this machine: certificate authority, certificate log and transparency log.
+"""A Sigstore for tests, on this machine: certificate authority, certificate log and transparency log.
 
-It answers the real client of the library sigstore over HTTP on 127.0.0.1, like Fulcio and Rekor (version 1). Identity
-tokens are not checked: they say who asks.
+It answers the real client of the library sigstore over HTTP on 127.0.0.1, like Fulcio and Rekor (version 1). It does
+not check identity tokens: it certifies whatever identity a token claims.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SCT_OID = ObjectIdentifier("1.3.6.1.4.1.11129.2.4.2")
 
 
 def token(identity: str, issuer: str = ISSUER) -> str:
-    """Return an identity token as a continuous integration service gives to its jobs; its signature is nonsense."""
+    """Return an identity token like those that CI services give to their jobs. Its signature is not valid."""
     now = int(time.time())
     claims = {"iss": issuer, "sub": identity, "aud": "sigstore", "iat": now - 5, "nbf": now - 5, "exp": now + 600}
     parts = ({"alg": "RS256", "typ": "JWT"}, claims)
@@ -54,7 +54,7 @@ def _b64(data: bytes) -> str:
 
 
 class SigstoreAuthority:
-    """The keys of the authority, and what its services answer."""
+    """The keys of the authority and the answers of its services."""
 
     def __init__(self) -> None:
         self._ca, self._ct, self._rekor = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
@@ -70,7 +70,7 @@ class SigstoreAuthority:
         self._entries: list[bytes] = []
 
     def trust_config(self, url: str) -> dict[str, Any]:
-        """Return the trust configuration of a client, with services at ``url``."""
+        """Return the trust configuration for a client, with all services at ``url``."""
         began = {"start": self._began.isoformat().replace("+00:00", "Z")}
         service = {"url": url, "majorApiVersion": 1, "validFor": began, "operator": "test"}
         logs = [
@@ -141,7 +141,7 @@ class SigstoreAuthority:
         return {"entry": self._entry(body)}
 
     def _entry(self, body: bytes) -> dict[str, Any]:
-        """Return the log's answer: for each entry a new tree, which has only this one."""
+        """Return the log's answer for an entry. Each entry is the only one in a Merkle tree of its own."""
         root = hashlib.sha256(b"\0" + body).digest()
         note = f"log.test - 1\n1\n{_b64(root)}\n"
         signed = _key_id(self._rekor)[:4] + self._rekor.sign(note.encode(), ec.ECDSA(SHA256()))
@@ -210,7 +210,7 @@ def _usage(**given: bool) -> x509.KeyUsage:
 
 @contextmanager
 def sigstore_authority(directory: Path) -> Iterator[Path]:
-    """Serve an authority, and yield the file of its trust configuration."""
+    """Serve an authority, and yield the path of its trust configuration."""
     authority = SigstoreAuthority()
 
     class Handler(BaseHTTPRequestHandler):

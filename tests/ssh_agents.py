@@ -1,4 +1,4 @@
-"""A real ssh-agent, of Debian's openssh-client, and sockets that answer like a broken or hostile one."""
+"""A real ssh-agent, from Debian's openssh-client, and sockets that answer like a broken or hostile agent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make_ssh_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Pat
 
 
 def _listens(address: Path) -> bool:
-    """Return whether connections are accepted: a socket's file exists before."""
+    """Return whether the socket accepts connections. Its file exists before it does."""
     with socket.socket(socket.AF_UNIX) as client:
         return client.connect_ex(str(address)) == 0
 
@@ -55,7 +55,7 @@ def ssh_agent(*keys: Path) -> Iterator[str]:
 
 @contextmanager
 def answering(*answers: bytes) -> Iterator[str]:
-    """Listen on a socket, yield its path, and send one of ``answers`` to each client, whatever it asks."""
+    """Listen on a socket and yield its path. Send each client the next of ``answers``, whatever the client sends."""
 
     def serve() -> None:
         for answer in answers:

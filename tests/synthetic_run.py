@@ -1,4 +1,4 @@
-"""Run directories without a run: as many records as a test needs, written by the code that writes real ones."""
+"""Run directories with any number of invented records, written by the code that writes real run directories."""
 
 from __future__ import annotations
 
@@ -57,9 +57,10 @@ _ANSWER: Final = "Answer: 42\n"
 def header(
     planned: int, *, run_id: str = RUN_ID, pack_tasks: int | None = None, trials: int = 1, **sections: JsonValue
 ) -> RunHeader:
-    """Return the header of a run of ``planned`` trials, ``trials`` of each task, by default of all tasks of its pack.
+    """Return the header of a run of ``planned`` trials, with ``trials`` trials of each task.
 
-    ``sections`` are decisive ones.
+    The pack has ``pack_tasks`` tasks, by default as many as the run. ``sections`` are added to the decisive sections of
+    the header, or replace them.
     """
     tasks = planned // trials if pack_tasks is None else pack_tasks
     decisive: dict[str, JsonValue] = {
@@ -90,7 +91,7 @@ def header(
 
 
 def record(number: int = 0, status: VerificationStatus = _STATUS.PASSED, **changes: Any) -> TaskRecord:
-    """Return the record of task ``number``; ``changes`` replace fields of it."""
+    """Return the record of task ``number``. ``changes`` replace fields, except that ``provenance`` is merged."""
     is_scored = status in {_STATUS.PASSED, _STATUS.FAILED}
     family = changes.get("task_type", FAMILIES[number % len(FAMILIES)])
     candidate: dict[str, JsonValue] = candidate_fields(None, None)
@@ -142,7 +143,7 @@ def record(number: int = 0, status: VerificationStatus = _STATUS.PASSED, **chang
 
 
 def records(count: int, *, pass_rate: float = 0.7, seed: int = 0) -> Iterator[TaskRecord]:
-    """Yield the records of ``count`` tasks: passes at the given rate, failures, and now and then an error."""
+    """Yield the records of ``count`` tasks: passes at the rate ``pass_rate``, about 1 % errors, and failures."""
     chance = random.Random(seed)
     for number in range(count):
         drawn = chance.random()
@@ -153,7 +154,10 @@ def records(count: int, *, pass_rate: float = 0.7, seed: int = 0) -> Iterator[Ta
 def write_run(
     directory: Path, given: Iterable[TaskRecord] | int, head: RunHeader | None = None, *, closed: bool = True
 ) -> Path:
-    """Write the directory of a run with these records, or with so many. It is finished unless ``head`` plans more."""
+    """Write the directory of a run with the records ``given``, or with that number of records.
+
+    Unless ``closed`` is false, the run is closed: as interrupted if ``head`` plans more trials, otherwise as finished.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     items = list(records(given) if isinstance(given, int) else given)
     head = head or header(len(items), run_id=items[0].run_id if items else RUN_ID)
@@ -169,7 +173,7 @@ def write_run(
 
 
 class SyntheticJournal(Journal):
-    """The journal of a synthetic run, which is not closed any more."""
+    """The journal of a synthetic run. Creating it reopens the run."""
 
     def __init__(self, directory: Path) -> None:
         head = reopen(directory)
@@ -177,19 +181,19 @@ class SyntheticJournal(Journal):
         super().__init__(directory, head)
 
     def append(self, record: TaskRecord) -> RecordEntry:
-        """Write a record as one of this run."""
+        """Append a record, with the digest of this run in its provenance."""
         return super().append(replace(record, provenance={**record.provenance, "run": self._run}))
 
 
 def reopen(directory: Path) -> RunHeader:
-    """Remove the closing of a run, and return its header."""
+    """Remove the closing from the header of a run, and return the header."""
     head = replace(read_run(directory).header, closing=None)
     head.write(directory)
     return head
 
 
 def forge(directory: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
-    """Change the records of a run, and chain them again, as a forger does who has no key."""
+    """Apply ``change`` to the records of a run and recompute their hash chain, as a forger without a key would."""
     head = reopen(directory)
     items = [json.loads(line) for line in (directory / JOURNAL).read_bytes().splitlines()]
     change(items)
@@ -201,7 +205,7 @@ def forge(directory: Path, change: Callable[[list[dict[str, Any]]], object]) -> 
 
 
 def close_run(directory: Path, ending: RunEnd | None = None) -> None:
-    """Close a run as at its end: finished if every planned trial has a record, or else interrupted."""
+    """Close a run: by default as finished if every planned trial has a record, or else as interrupted."""
     run = read_run(directory)
     summary, tally = run.counted()
     usual = RunEnd.INTERRUPTED if summary.total.not_run else RunEnd.FINISHED
@@ -210,13 +214,13 @@ def close_run(directory: Path, ending: RunEnd | None = None) -> None:
 
 
 def sealed_text(directory: Path, text: str, shown: str | None = None) -> dict[str, JsonValue]:
-    """Seal a text candidate in a run, and return the fields of its record, which may show another text."""
+    """Seal a text candidate in a run, and return the fields of its record. ``shown`` is the text in the record."""
     artifact = CandidateStore(directory / CANDIDATES).seal_bytes(CandidateKind.TEXT, text.encode(), text)
     return candidate_fields(artifact, text if shown is None else shown, redacted=shown not in {None, text})
 
 
 def shown_patch(text: str) -> dict[str, JsonValue]:
-    """Return the fields of a record that shows a patch, which is not in the store."""
+    """Return the candidate fields of a record with a patch that was not sealed in a run."""
     fields = candidate_fields(None, None)
     return {**fields, "candidate_patch": text, "candidate_digest": _DIGEST, "candidate_redacted": True}
 

@@ -1,4 +1,4 @@
-"""The compiler: each field in its lane."""
+"""The compiler of packs, which assigns a lane to each field of a row."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ HIDDEN = {
     "multimodal_qa": {"answer", "rubric"},
     "preference_pair": {"preference", "rubric"},
 }
-"""The documented table of lanes, written out a second time on purpose."""
+"""With ``EVALUATION_INPUTS``, a second copy of the documented lanes. A change of a lane must change both copies."""
 
 
 def compiled(directory: Path, *rows: dict[str, Any]) -> tuple[SecureBenchTask, ...]:
-    """Return the tasks of a pack."""
+    """Return the compiled tasks of a pack with these rows."""
     return compile_benchmark_pack(load(directory, *rows))
 
 
 def test_the_lanes_are_those_that_are_documented() -> None:
-    """Each eval field of each family has the lane that the documentation gives it, and there is no other."""
+    """Each family has exactly the documented eval fields, each in its documented lane."""
     for family, lanes in EVAL_VISIBILITY.items():
         by_lane = {lane: {name for name, its in lanes.items() if its is lane} for lane in Visibility}
         assert by_lane[Visibility.PUBLIC] == set()
@@ -65,19 +65,19 @@ def test_the_lanes_are_those_that_are_documented() -> None:
     ("family", "key"), [("tool_call", "anything"), ("code_completion", "test"), ("nonsense", "tests")]
 )
 def test_f18_what_is_not_known_is_hidden(family: str, key: str) -> None:
-    """F18: an eval field that nobody declared is never shown to an agent or a test sandbox."""
+    """F18: an eval field that its family does not declare is in the hidden lane."""
     assert eval_visibility_for(family, key) is Visibility.HIDDEN
 
 
 def test_the_map_of_lanes_cannot_be_changed() -> None:
-    """No import of this table can move a field into another lane."""
+    """Code that imports the table of lanes cannot move a field into another lane."""
     with pytest.raises(TypeError):
-        EVAL_VISIBILITY["multiple_choice"]["answer"] = Visibility.PUBLIC  # type: ignore[index] # that is the point
+        EVAL_VISIBILITY["multiple_choice"]["answer"] = Visibility.PUBLIC  # type: ignore[index] # must be read-only
 
 
 @pytest.mark.parametrize("family", sorted(ROWS))
 def test_a_row_of_each_family_compiles(tmp_path: Path, family: str) -> None:
-    """Identity and candidate kind are the family's; input is public; eval is not."""
+    """A task has its row's id and its family's candidate kind. The agent gets all input fields and no eval field."""
     (task,) = compiled(tmp_path, row(family))
     assert (task.id, task.benchmark_id, task.task_type) == (f"{family}/1", "my-benchmark", family)
     assert task.candidate_kind is FAMILIES[family].candidate_kind
@@ -87,7 +87,7 @@ def test_a_row_of_each_family_compiles(tmp_path: Path, family: str) -> None:
 
 
 def test_assets_and_eval_files_become_resources(tmp_path: Path) -> None:
-    """The raw asset list is one public resource; a file reference is a file resource in its field's lane."""
+    """The asset list becomes one public resource, and a file in ``eval`` a file resource in the lane of its field."""
     for root in ("assets", "hidden"):
         (tmp_path / root).mkdir()
         (tmp_path / root / "x").write_text("x")
@@ -111,14 +111,14 @@ def test_assets_and_eval_files_become_resources(tmp_path: Path) -> None:
 
 
 def test_a_row_without_files_has_no_asset_roots(tmp_path: Path) -> None:
-    """What needs no files is given no directory to read from."""
+    """A task without files has no directory to read files from."""
     (task,) = compiled(tmp_path, row())
     assert task.public_assets is None
     assert task.eval_assets is None
 
 
 def test_compiled_metadata_says_what_it_was_compiled_from(tmp_path: Path) -> None:
-    """The row's own metadata stands beside pack, environment and asset defaults; no path of this machine does."""
+    """A task's metadata has the row's metadata, the pack, environment and asset defaults, but no absolute path."""
     (task,) = compiled(
         tmp_path, row(metadata={"source": "ours"}, environment={"image": "python:3.11", "timeout_seconds": 5})
     )
@@ -139,13 +139,13 @@ def test_f03_metadata_never_reaches_the_agent(tmp_path: Path) -> None:
 
 
 def test_the_digest_of_a_row_goes_with_its_task(tmp_path: Path) -> None:
-    """A record can say which row it is of."""
+    """A task has the digest of its row, so that its record can identify the row."""
     pack = load(tmp_path, row())
     assert compile_benchmark_pack(pack)[0].row_digest == pack.rows[0].digest != ""
 
 
 def test_every_problem_of_every_row_is_raised_at_once(tmp_path: Path) -> None:
-    """Rows that break their family's rules are all told, with their lines."""
+    """One error reports all rows that break the rules of their family, with their lines."""
     pack = load(tmp_path, row(eval={"answer": "Z"}), row(id="b"), row(id="c", eval={"answer": True}))
     with pytest.raises(ConfigError) as caught:
         compile_benchmark_pack(pack)
@@ -153,7 +153,7 @@ def test_every_problem_of_every_row_is_raised_at_once(tmp_path: Path) -> None:
 
 
 def test_rows_made_by_hand_are_held_to_the_same_rules(tmp_path: Path) -> None:
-    """A pack that no file stands behind compiles or is refused like any other, without a column."""
+    """A pack that was made in Python, without files, is compiled or refused by the rules for packs from files."""
 
     def pack(made: BenchmarkRow) -> BenchmarkPack:
         return BenchmarkPack("x", 1, tmp_path, tmp_path / "m", tmp_path / "t", (made,), {})
@@ -184,7 +184,7 @@ SECRET = st.uuids().map(lambda value: f"canary-{value}")
 def test_f18_no_eval_value_reaches_the_agent(
     tmp_path: Path, family: str, inputs: dict[str, Any], names: set[str], secret: str
 ) -> None:
-    """F18: whatever the fields of a random row are called, no eval value is in anything that an agent is given."""
+    """F18: an agent gets no eval value of a random row, whatever the names of its fields are."""
     evals = {name: {"deep": [secret, {"er": f"{secret}{name}"}]} for name in names if name not in inputs}
     (task,) = compiled(tmp_path, row(family, input=inputs, eval=evals, metadata={"note": secret}))
     seen = repr(task.agent_view()) + json.dumps(task.agent_payload()) + json.dumps(task.public_payload())
@@ -196,7 +196,7 @@ def test_f18_no_eval_value_reaches_the_agent(
 
 @pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.active])
 def test_f18_no_eval_value_of_an_active_family_reaches_the_agent(tmp_path: Path, family: str) -> None:
-    """F18: nor of the families whose fields are fixed."""
+    """F18: for each family with a fixed set of fields, the agent gets all input fields and no eval field."""
     (task,) = compiled(tmp_path, row(family))
     assert set(task.agent_payload()) == set(ROWS[family]["input"])
     assert not set(task.agent_payload()) & set(ROWS[family]["eval"])

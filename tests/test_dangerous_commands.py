@@ -1,4 +1,4 @@
-"""What a row may ask for its verifier's sandbox, and what the tester lets it have."""
+"""Dangerous commands that a row needs in its verifier's sandbox, and the tester's policy for them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ OPEN = VerificationPolicy(disallow_dangerous_commands=False)
     ],
 )
 def test_what_is_denied(policy: VerificationPolicy, needed: list[str], denied: tuple[str, ...]) -> None:
-    """The default denies all, the deny list beats the opt-in, and an unknown command is always denied."""
+    """By default, every command is denied. The deny list overrides the opt-in. Unknown commands are always denied."""
     assert policy.denied(needed) == denied
 
 
 def test_an_allowed_command_brings_its_capability() -> None:
-    """``chroot`` brings SYS_CHROOT, and nothing brings none."""
+    """``chroot``, the only dangerous command, adds the capability SYS_CHROOT. Without a command, none is added."""
     assert OPEN.capabilities(["chroot"]) == ("SYS_CHROOT",)
     assert OPEN.capabilities([]) == ()
     assert set(DANGEROUS_COMMANDS) == {"chroot"}

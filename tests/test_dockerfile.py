@@ -1,4 +1,4 @@
-"""Reading Dockerfiles as their builder does."""
+"""Reading Dockerfiles in the same way as Docker's builders."""
 
 from __future__ import annotations
 
@@ -33,55 +33,55 @@ def read(text: str) -> list[tuple[str, str]]:
     ],
 )
 def test_lines_are_joined_as_the_builder_joins_them(text: str, expected: list[tuple[str, str]]) -> None:
-    """Continued lines, comments, the escape directive, here-documents and triggers."""
+    """Continued lines, comments, the escape directive, here-documents and ``ONBUILD`` are read as the builder does."""
     assert read(text) == expected
 
 
 def test_here_documents_can_be_read_as_instructions() -> None:
-    """As an older builder reads them."""
+    """Without ``here_documents``, lines of a here-document are read as instructions, as by an older builder."""
     found = instructions("RUN cat <<CMD\nCOPY a b\nCMD", here_documents=False)
     assert [one.name for one in found] == ["RUN", "COPY", "CMD"]
 
 
 def test_flags_end_where_operands_begin() -> None:
-    """A later word that looks like a flag is an operand."""
+    """A word that looks like a flag but comes after the first operand is an operand."""
     (found,) = instructions("COPY --chown=1 --from=x a --from=y b")
     assert (found.flags, found.source, found.operands) == (("--chown=1", "--from=x"), "x", "a --from=y b")
 
 
 @given(st.text(alphabet="\\`#<= \t\r\nAFROMUNCPYescape$", max_size=200), st.booleans())
 def test_the_instructions_together_are_the_whole_text(text: str, here_documents: bool) -> None:
-    """Nothing is lost, whatever a Dockerfile contains."""
+    """The texts of all instructions, joined, are the whole Dockerfile, whatever it contains."""
     assert "".join(found.written for found in instructions(text, here_documents=here_documents)) == text
 
 
 def test_a_long_instruction_is_read_in_linear_time() -> None:
-    """A Dockerfile of a pack is untrusted."""
+    """A Dockerfile of a pack is untrusted, so even an instruction of 300,000 lines must be read quickly."""
     (found,) = instructions("RUN a\\\n" + "b\\\n" * 300_000)
     assert len(found.operands) == 300_001
 
 
 def images(text: str, **arguments: str) -> list[str | None]:
-    """Return what each instruction names."""
+    """Return the image that each instruction names, if any. ``arguments`` are build arguments."""
     found = BaseImages(arguments)
     return [found.image(one) for one in instructions(text) if one.name]
 
 
 def test_a_stage_is_not_an_image() -> None:
-    """A stage is named in any case or by number, and takes precedence over an image of the same name."""
+    """A stage, named in upper or lower case or by number, takes precedence over an image of the same name."""
     text = "FROM a AS B\nFROM b\nCOPY --from=B x y\nCOPY --from=0 x y\nFROM scratch\nADD --from='c' x y\nRUN --from=d x"
     assert images(text) == ["a", None, None, None, None, "c", None]
 
 
 def test_build_arguments_replace_the_defaults_of_arg() -> None:
-    """Only those before the first FROM count."""
+    """Build arguments replace the defaults of those ``ARG`` instructions that come before the first ``FROM``."""
     text = 'ARG A="1"\nFROM x:$A\nARG A=2\nFROM x:${A}${B:-y}${A:+z}'
     assert images(text) == [None, "x:1", None, "x:1yz"]
     assert images(text, A="3", B="w") == [None, "x:3", None, "x:3yz"]
 
 
 def test_a_from_that_cannot_be_read_is_refused() -> None:
-    """The error quotes it."""
+    """A ``FROM`` that cannot be parsed is refused, and the error quotes it."""
     with pytest.raises(ConfigError, match="FROM a b") as caught:
         images("FROM a b")
     assert caught.value.code == "dockerfile-invalid"

@@ -1,4 +1,4 @@
-"""The documentation cannot rot: what the code names is described, what is described exists, links lead somewhere."""
+"""The documentation matches the code: names in the code are described, described names exist, and links work."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ NOT_CODES = {
     "x-lane",
     "x-securebench-refusal",
 }
-"""Hyphenated words in the source that are no codes of errors: programs, threads, what is enforced, encodings."""
+"""Hyphenated strings in the source that are not error codes, such as programs, threads, restrictions, encodings."""
 
 _CODE = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)+")
 _FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.MULTILINE | re.DOTALL)
@@ -104,7 +104,7 @@ def _text(page: Path) -> str:
 
 @cache
 def _anchors(page: Path) -> frozenset[str]:
-    """Return where links into ``page`` may lead: its headings, as common renderers name them, and its own anchors."""
+    """Return the valid fragments of links to ``page``: its headings, as common renderers name them, and its anchors."""
     text = _FENCE.sub("", _text(page))
     headings = (
         re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in _HEADING.findall(text)
@@ -114,7 +114,7 @@ def _anchors(page: Path) -> frozenset[str]:
 
 @cache
 def _words(page: Path) -> frozenset[str]:
-    """Return the names that stand in backticks on ``page``: ``run.id`` and ``tools[]`` name their parts, too."""
+    """Return the words in backticks on ``page``. ``run.id`` gives the words ``run`` and ``id``."""
     quoted = _BACKTICKED.findall(_FENCE.sub("", _text(page)))
     return frozenset(word for text in quoted for word in re.findall(r"[\w-]+", text))
 
@@ -126,7 +126,10 @@ def _missing(page: Path, wanted: set[str], found: frozenset[str], what: str) -> 
 
 @functools.cache
 def _error_codes() -> dict[str, str]:
-    """Return every code that the source uses, and a file that uses it. Scripted providers and attacks have none."""
+    """Return each string of the source that looks like an error code, and a file that contains it.
+
+    Scripted providers and attacks are skipped: they have no error codes.
+    """
     codes: dict[str, str] = {}
     others = {path for name in ("provider", "attacks") for path in SOURCE.glob(f"testing/{name}/**/*.py")}
     for path in sorted(set(SOURCE.rglob("*.py")) - others):
@@ -137,7 +140,7 @@ def _error_codes() -> dict[str, str]:
 
 
 def test_every_error_code_is_described() -> None:
-    """Each code has a heading or an anchor of its name in docs/reference/errors.md."""
+    """Each error code has a heading or an anchor with its name in docs/reference/errors.md."""
     page = REFERENCE / "errors.md"
     codes = _error_codes()
     lacking = sorted(set(codes) - NOT_CODES - _anchors(page))
@@ -147,7 +150,7 @@ def test_every_error_code_is_described() -> None:
 
 
 def test_no_error_code_is_described_that_is_not_there() -> None:
-    """A code that was renamed or removed does not live on in docs/reference/errors.md."""
+    """An error code that was renamed or removed has no heading in docs/reference/errors.md."""
     described = {anchor for anchor in _anchors(REFERENCE / "errors.md") if _CODE.fullmatch(anchor)}
     headings = {re.sub(r"`", "", heading) for heading in _HEADING.findall(_text(REFERENCE / "errors.md"))}
     stale = (described & headings) - set(_error_codes())
@@ -155,7 +158,7 @@ def test_no_error_code_is_described_that_is_not_there() -> None:
 
 
 def test_the_words_that_are_no_codes_are_still_used() -> None:
-    """The list of exceptions does not outlive its reasons."""
+    """Each word in ``NOT_CODES`` still occurs in the source."""
     assert set(_error_codes()) >= NOT_CODES
 
 
@@ -170,7 +173,7 @@ def test_the_words_that_are_no_codes_are_still_used() -> None:
 def test_every_word_of_a_closed_vocabulary_is_described(
     name: str, kind: type[FailureReason | FailurePhase | EventKind]
 ) -> None:
-    """Each failure reason, phase and event has a heading or an anchor of its name."""
+    """Each failure reason, phase and event has a heading or an anchor with its name."""
     page = REFERENCE / name
     wanted = {str(member) for member in kind}
     found = _anchors(page)
@@ -178,7 +181,7 @@ def test_every_word_of_a_closed_vocabulary_is_described(
 
 
 def test_the_events_page_lists_the_fields_of_each_event() -> None:
-    """The reference page names, in backticks, the fields of each event, and the keys of the summary, and no others."""
+    """docs/reference/events.md lists exactly the fields of each event and the keys of the summary."""
     text = _text(REFERENCE / "events.md")
     rows = re.findall(r'^\| <a id="(\w+)"></a>`\1` \|[^|]*\|(.*)\|$', text, re.MULTILINE)
     listed = {kind: re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", data)) for kind, data in rows}
@@ -200,7 +203,7 @@ def test_the_events_page_lists_the_fields_of_each_event() -> None:
 
 @pytest.mark.parametrize("function", [securebench.load_config, securebench.run, securebench.read_run])
 def test_the_arguments_of_the_public_functions_are_described(function: Callable[..., object]) -> None:
-    """The table of each function on the page for programs has its arguments, in their order, with their defaults."""
+    """The table of each function in docs/how-to/embed.md lists its arguments in order, with their defaults."""
     section = _section(_text(EMBED), function.__name__) or ""
     listed = re.findall(r"^\| `(\w+)` \| `?(.*?)`? \|", section, re.MULTILINE)
     assert listed == [
@@ -210,7 +213,7 @@ def test_the_arguments_of_the_public_functions_are_described(function: Callable[
 
 
 def test_the_columns_of_a_data_frame_are_described() -> None:
-    """The page for programs lists them in their order; ``to_dataframe`` has no arguments."""
+    """docs/how-to/embed.md lists the columns of ``to_dataframe`` in order. The method has no arguments."""
     assert list(inspect.signature(securebench.RecordedRun.to_dataframe).parameters) == ["self"]
     cells = re.findall(r"^\| (`.*?) \|", _section(_text(EMBED), "to_dataframe") or "", re.MULTILINE)
     assert [name for cell in cells for name in re.findall(r"`(\w+)`", cell)] == list(COLUMNS)
@@ -224,7 +227,7 @@ def test_the_columns_of_a_data_frame_are_described() -> None:
     ],
 )
 def test_every_field_of_a_file_format_is_described(names: tuple[str, ...], packages: tuple[str, ...]) -> None:
-    """Each key that a file may hold stands in backticks on a page of its format."""
+    """Each key of a file format is in backticks on one of the pages about the format."""
     wanted = {field for package in packages for field in _fields(package)}
     found = frozenset[str]().union(*(_words(REFERENCE / name) for name in names))
     assert wanted <= found, _missing(REFERENCE / names[0], wanted, found, "these keys, in backticks")
@@ -246,24 +249,24 @@ def test_documented_defaults_are_those_of_the_code() -> None:
 
 
 def _config_page() -> str:
-    """Return the page of the tester YAML, its keys without the name of their section ``run``."""
+    """Return the page of the tester YAML, with the prefix ``run.`` removed from keys."""
     return _text(REFERENCE / "tester-config.md").replace("| `run.", "| `")
 
 
 def _number(text: str) -> float | None:
-    """Return the number that ``text`` is, a size in bytes; ``None`` for another default."""
+    """Return ``text`` as a number, with sizes such as ``2g`` in bytes, or ``None`` if it is not a number."""
     match = re.fullmatch(r"([\d.]+)([kmg]?)", text.replace(",", ""))
     return float(match[1]) * 1024 ** " kmg".index(match[2] or " ") if match else None
 
 
 def test_every_exit_code_is_described() -> None:
-    """The table of exit codes has each code of the command line."""
+    """The table of exit codes lists exactly the codes of the command line, in order."""
     codes = [int(code) for code in re.findall(r"^\| (\d+) \|", _text(REFERENCE / "cli.md"), re.MULTILINE)]
     assert codes == [0, 1, 2, EXIT_ERRORS, EXIT_BELOW, EXIT_BUDGET, EXIT_DEFECT, EXIT_OUTPUT, EXIT_INTERRUPTED]
 
 
 def _fields(package: str) -> set[str]:
-    """Return the keys of all models of a part of the program."""
+    """Return the keys of all wire models in ``securebench.<package>``."""
     prefix = f"securebench.{package}"
     module = importlib.import_module(prefix)
     for found in pkgutil.walk_packages(getattr(module, "__path__", []), f"{prefix}."):
@@ -280,7 +283,7 @@ def _subclasses(model: type[WireModel]) -> Iterator[type[WireModel]]:
 
 
 def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
-    """Return the commands below ``command``, or itself, each with its full name."""
+    """Yield the commands below a group, or ``command`` if it is not a group, each with its full name."""
     if not isinstance(command, click.Group):
         yield path, command
         return
@@ -290,7 +293,7 @@ def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Co
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_option_is_described(name: str) -> None:
-    """Each command has a section of its full name in docs/reference/cli.md, which names all that it takes."""
+    """docs/reference/cli.md has a section for each command, which names all its options and arguments."""
     top = cli.get_command(click.Context(cli), name)
     assert top is not None
     text = _text(REFERENCE / "cli.md")
@@ -313,7 +316,7 @@ def _undescribed(text: str, path: str, command: click.Command) -> Iterator[str]:
 
 
 def _section(text: str, title: str) -> str | None:
-    """Return the part of ``text`` below the heading that holds ``title``, up to the next heading."""
+    """Return the part of ``text`` between the heading ``title`` and the next heading, or ``None`` without it."""
     start = next((match for match in _HEADING.finditer(text) if match[1].replace("`", "") == title), None)
     if start is None:
         return None
@@ -323,7 +326,7 @@ def _section(text: str, title: str) -> str | None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    """Each relative link of a page leads to a file of the project, and its fragment to an anchor there."""
+    """Each relative link of a page leads to a file of the project, and its fragment to a heading or anchor there."""
     broken = []
     for link in _LINK.findall(_FENCE.sub("", _text(page))):
         if re.match(r"[a-z]+:", link):
@@ -338,14 +341,14 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_every_restriction_is_described() -> None:
-    """The page on records names what drivers enforce, in the words of their messages."""
+    """docs/reference/records.md lists each restriction that a driver may enforce, in the words of the messages."""
     section = _section(_text(REFERENCE / "records.md"), "What a driver enforced") or ""
     rows = re.findall(r"^\| `([a-z-]+)` \| ([^:|]+?)(?::[^|]*)? \|$", section, re.MULTILINE)
     assert dict(rows) == dict(ENFORCEABLE)
 
 
 def test_every_field_of_a_record_is_described() -> None:
-    """The table of a record has the fields that a record may have, and no others."""
+    """The table in docs/reference/records.md lists exactly the fields that a record may have."""
     from securebench.results.records.strict_record import FIELDS
 
     section = _section(_text(REFERENCE / "records.md"), "A record") or ""
@@ -354,7 +357,7 @@ def test_every_field_of_a_record_is_described() -> None:
 
 
 def test_each_format_of_records_is_described() -> None:
-    """Who raises a version says in docs/reference/records.md what changed; header and records have one version."""
+    """docs/reference/records.md lists each version up to the current one. Header and records have the same version."""
     from securebench.results.records.record import RECORD_VERSION
     from securebench.results.run_directory.header import HEADER_VERSION
 
@@ -367,5 +370,5 @@ def test_each_format_of_records_is_described() -> None:
 
 
 def test_the_version_is_the_same_everywhere() -> None:
-    """The package and the project file name one version."""
+    """The package and pyproject.toml have the same version."""
     assert f'version = "{securebench.__version__}"' in (ROOT / "pyproject.toml").read_text()

@@ -1,4 +1,4 @@
-"""Errors: three kinds that never mix, each with a code and a way out."""
+"""Errors: three separate kinds, with codes and hints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from securebench.errors import (
 
 
 def test_the_three_kinds_are_apart() -> None:
-    """No configuration, candidate or infrastructure error is one of the others."""
+    """Configuration, candidate and infrastructure errors are not subclasses of each other."""
     kinds = (ConfigError, CandidateError, InfrastructureError)
     assert not any(issubclass(one, other) for one in kinds for other in kinds if one is not other)
     assert issubclass(PathPolicyError, ConfigError)
@@ -38,14 +38,14 @@ def test_the_three_kinds_are_apart() -> None:
     ],
 )
 def test_infrastructure_errors_know_their_reason(kind: type[InfrastructureError], reason: FailureReason) -> None:
-    """Each kind of infrastructure trouble has one reason in a record, and a code."""
+    """Each class of infrastructure error has a failure reason, and a default code that its text includes."""
     error = kind("it broke", hint="mend it")
     assert error.reason is reason
     assert str(error) == f"it broke [{kind.default_code}]\n    hint: mend it"
 
 
 def test_a_problem_says_where_what_and_what_next() -> None:
-    """File, line, column and pointer stand before the message, the code and the hint after it."""
+    """A problem's text is its file, line, column and pointer, then the message, then the code and the hint."""
     where = SourceLocation("pack/tasks.jsonl", 3, 17, "/input/choices")
     problem = Problem("field-missing", "choices is missing", where, "add it")
     assert str(problem) == (
@@ -55,7 +55,7 @@ def test_a_problem_says_where_what_and_what_next() -> None:
 
 
 def test_a_config_error_carries_every_problem() -> None:
-    """All problems are shown, in their order; a single message is one problem."""
+    """The text of an error lists all its problems in order. An error made from one message has one problem."""
     two = (Problem("a-b", "first"), Problem("c-d", "second"))
     assert str(ConfigError(problems=two)) == "first [a-b]\nsecond [c-d]"
     assert ConfigError(problems=two).code == "a-b"
@@ -63,6 +63,6 @@ def test_a_config_error_carries_every_problem() -> None:
 
 
 def test_a_candidate_error_has_reason_and_phase() -> None:
-    """A candidate's failure says why and where."""
+    """A candidate error has a failure reason, a phase and a message."""
     error = CandidateError(FailureReason.CANDIDATE_EMPTY, "nothing there", phase=FailurePhase.SEAL)
     assert (error.reason, error.phase, error.message) == ("candidate_empty", "seal", "nothing there")

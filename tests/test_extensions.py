@@ -1,4 +1,4 @@
-"""Extensions: the examples of the documentation, installed with pip, run as printed."""
+"""Extensions: the examples in the documentation work as printed, and name conflicts and broken packages are refused."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _BLOCK = re.compile(r"(?:`(?P<file>[\w./-]+)`:\n\n)?```(?P<language>\w+)\n(?P<te
 
 
 def blocks(page: str) -> list[tuple[str, str, str]]:
-    """Return the code blocks of a page: the file that each is named after, its language, its text."""
+    """Return the code blocks of a page: for each, its file name or an empty string, its language and its text."""
     found = _BLOCK.finditer((HOW_TO / page).read_text(encoding="utf-8"))
     return [(match["file"] or "", match["language"], match["text"]) for match in found]
 
 
 def write_files(page: str, root: Path, package: str = "") -> None:
-    """Write the blocks that are files. Those of the package go into a directory of its name."""
+    """Write the code blocks that have a file name. Files of the package go into the directory ``package``."""
     for name, _, text in blocks(page):
         if name:
             of_package = name.startswith("guessing_game/") or name == "pyproject.toml"
@@ -41,7 +41,7 @@ def write_files(page: str, root: Path, package: str = "") -> None:
 
 
 def securebench(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line with the packages in ``root/site``."""
+    """Run a ``securebench`` command in ``root``, with the packages in ``root/site``."""
     environment = {**os.environ, "PYTHONPATH": str(root / "site")}
     argv = [sys.executable, "-m", "securebench", *arguments]
     return subprocess.run(argv, cwd=root, env=environment, capture_output=True, text=True, check=False)
@@ -49,7 +49,7 @@ def securebench(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """Install the package of the page with pip, beside its pack and its tester YAML."""
+    """Install the package of extend.md with pip, and write the page's pack and tester YAML. Return their directory."""
     write_files("extend.md", tmp_path, "guessing-game")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "--target", tmp_path / "site", tmp_path / "guessing-game"], check=True, capture_output=True)
@@ -57,13 +57,13 @@ def installed(tmp_path: Path) -> Path:
 
 
 def records(root: Path) -> dict[str, dict[str, Any]]:
-    """Return the records of a run by task."""
+    """Return the records of the run in ``root/results`` by task id."""
     lines = (root / "results" / "candidates.jsonl").read_text().splitlines()
     return {record["task_id"]: record for record in map(json.loads, lines)}
 
 
 def key_free(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return records by task, without the commitments, which depend on the key of each run."""
+    """Return records sorted by task id, without the commitments, which depend on the key of each run."""
     for record in found:
         for part in ("pack", "row"):
             record["provenance"][part].pop("commitment", None)
@@ -74,7 +74,7 @@ def key_free(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("oci_driver", "base_image")
 def test_the_package_of_the_documentation_works(installed: Path) -> None:
-    """One of each kind, from a package that pip installed, run and judge a pack."""
+    """The harness, family, verifier, driver and executor of a package that pip installed run and judge a pack."""
     commands = [text for _, language, text in blocks("extend.md") if language == "console"]
     for line in commands[0].splitlines()[1:]:
         done = securebench(installed, *line.removeprefix("$ securebench ").split())
@@ -113,7 +113,7 @@ def test_the_package_of_the_documentation_works(installed: Path) -> None:
 
 
 def test_the_unit_test_of_the_documentation_passes() -> None:
-    """The example of a scripted sandbox does what it asserts."""
+    """The example test with a scripted sandbox in extend.md passes."""
     (text,) = (text for name, _, text in blocks("extend.md") if name == "test_scripted.py")
     names: dict[str, Any] = {}
     exec(text, names)
@@ -122,7 +122,7 @@ def test_the_unit_test_of_the_documentation_passes() -> None:
 
 @pytest.mark.slow
 def test_a_change_of_a_package_is_noticed(installed: Path) -> None:
-    """The digest covers every file of the package, and nothing that Python wrote beside them."""
+    """The digest of an extension is the same in each process until a file is added to its package."""
     code = (
         "from securebench import plugins; harness = plugins.load(plugins.ExtensionKind.HARNESS, 'fixed_answer');"
         "print(plugins.identity_of(harness).digest)"
@@ -140,7 +140,7 @@ def test_a_change_of_a_package_is_noticed(installed: Path) -> None:
 
 
 def test_the_settings_of_an_extension_are_strict(installed: Path) -> None:
-    """A wrong value of ``harness.config`` is reported with its place, as for a harness of ours."""
+    """A wrong value and an unknown key in ``harness.config`` are reported with their line and column."""
     text = (installed / "tester.yaml").read_text()
     (installed / "tester.yaml").write_text(text.replace("answer: 42", "answer: '42'\n    answr: 1"))
     done = securebench(installed, "run", "tester.yaml")
@@ -154,7 +154,7 @@ def test_the_settings_of_an_extension_are_strict(installed: Path) -> None:
 @pytest.mark.oci
 @pytest.mark.usefixtures("oci_driver", "base_image")
 def test_the_page_on_embedding_works(tmp_path: Path) -> None:
-    """Every block of the page runs, in order, in one process."""
+    """The Python examples in embed.md, run in order in one process, print the expected lines."""
     write_files("embed.md", tmp_path)
     rows = [
         {"id": f"pack/{n}", "family": "multiple_choice", "input": {"question": "?", "choices": ["a", "b"]}}
@@ -196,12 +196,12 @@ def _no_registrations() -> Iterator[None]:
 
 
 class Thing:
-    """An extension."""
+    """A class to register as an extension."""
 
 
 @pytest.mark.usefixtures("_no_registrations")
 def test_a_name_of_ours_cannot_be_registered() -> None:
-    """An extension never replaces what this package offers."""
+    """An extension cannot replace a built-in extension or another registered one. Registering it twice is allowed."""
     with pytest.raises(ConfigError) as refused:
         plugins.register("verifiers", "short_answer", Thing)
     assert refused.value.code == "plugin-conflict"
@@ -213,7 +213,10 @@ def test_a_name_of_ours_cannot_be_registered() -> None:
 
 
 def site(root: Path, monkeypatch: pytest.MonkeyPatch, **packages: str) -> None:
-    """Put distributions with an entry point ``securebench.harnesses: odd`` on the path, each with a module."""
+    """Put a distribution for each of ``packages`` on the import path: a module, and the harness ``odd`` in it.
+
+    ``packages`` are the sources of the modules by name.
+    """
     for name, text in packages.items():
         (root / f"{name}.py").write_text(text)
         info = root / f"{name}-1.0.dist-info"
@@ -226,7 +229,7 @@ def site(root: Path, monkeypatch: pytest.MonkeyPatch, **packages: str) -> None:
 
 
 def test_a_name_of_securebench_is_found_without_searching_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search takes time at each start, so it is left out for built-in extensions and SecureBench's own agents."""
+    """Packages are not searched for built-in extensions and agents, because a search slows down each start."""
 
     def search(kind: ExtensionKind) -> NoReturn:
         raise AssertionError(f"packages were searched for {kind}")
@@ -242,7 +245,7 @@ def test_a_name_of_securebench_is_found_without_searching_packages(monkeypatch: 
 
 
 def test_two_packages_cannot_offer_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which one is meant would depend on the order of installation: neither is used."""
+    """Two packages with the same extension name are refused: the choice would depend on the order of installation."""
     site(tmp_path, monkeypatch, first_odd="class Odd: pass", second_odd="class Odd: pass")
     with pytest.raises(
         ConfigError, match=r"first_odd 1\.0, second_odd 1\.0|second_odd 1\.0, first_odd 1\.0"
@@ -252,7 +255,7 @@ def test_two_packages_cannot_offer_one_name(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says which package, and why."""
+    """The error for a package that cannot be imported names the package and the reason."""
     site(tmp_path, monkeypatch, broken_odd="raise RuntimeError('no such service')")
     with pytest.raises(ConfigError, match=r"broken_odd 1\.0.*RuntimeError: no such service") as refused:
         plugins.load(ExtensionKind.HARNESS, "odd")
@@ -263,7 +266,7 @@ def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch:
 
 
 def test_code_without_a_file_has_no_identity() -> None:
-    """What cannot be digested cannot be in a record."""
+    """A class without a source file is refused, because a record must contain the digest of its code."""
     code = "class Odd: pass\nfrom securebench import plugins\nplugins.identity_of(Odd)\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "plugin-no-source" in done.stderr
@@ -273,7 +276,7 @@ def test_code_without_a_file_has_no_identity() -> None:
 def test_a_package_cannot_give_a_reserved_name_to_an_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """The name of a language runtime is refused with the name of the package, as an agent and as a harness."""
+    """A package whose agent has the name of a language runtime is refused, and the error names the package."""
     site(tmp_path, monkeypatch, greedy="")
     points = tmp_path / "greedy-1.0.dist-info" / "entry_points.txt"
     points.write_text(f"[securebench.agents]\n{name} = greedy:path\n")

@@ -1,4 +1,4 @@
-"""The README and the tutorial: their files are written, and their commands run as printed."""
+"""The examples in the README, the tutorial and a how-to: their files are written, and their commands are run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COMMAND = re.compile(r"^\$ securebench ((?:validate|run|show) (?!benchmarks/).*
     ],
 )
 def test_the_example_of_a_page_works(page: str, passed: set[str], failed: set[str], tmp_path: Path) -> None:
-    """An empty directory, the files of the page and its commands are enough for the verdicts that it describes."""
+    """The files and commands of a page, used in an empty directory, give the verdicts that the page describes."""
     text = (ROOT / page).read_text(encoding="utf-8")
     for name, content in _FILE.findall(text):
         path = tmp_path / name
@@ -54,7 +54,7 @@ def test_the_example_of_a_page_works(page: str, passed: set[str], failed: set[st
 @pytest.mark.oci
 @pytest.mark.usefixtures("oci_driver", "base_image")
 def test_a_run_is_published_and_checked(tmp_path: Path) -> None:
-    """The how-to works as printed: the author's commands, and then a reader's who has pack, bundle and public key."""
+    """The author's commands in publish-a-run.md work, and so do a reader's with only pack, bundle and public key."""
     page = (ROOT / "docs/how-to/publish-a-run.md").read_text(encoding="utf-8")
     author, reader = tmp_path / "author", tmp_path / "reader"
     for name, content in _FILE.findall((ROOT / "README.md").read_text(encoding="utf-8")):
@@ -72,7 +72,7 @@ def test_a_run_is_published_and_checked(tmp_path: Path) -> None:
 
 
 def _run_all(text: str, directory: Path, expected: list[str]) -> None:
-    """Run the commands of a text in order. Their names are the ``expected`` ones, and all succeed."""
+    """Run the commands in ``text`` in order. Check that their names are ``expected`` and that all succeed."""
     commands = [shlex.split(line) for line in _ANY_COMMAND.findall(text)]
     assert [command[command[0] == "securebench"] for command in commands] == expected
     for command in commands:

@@ -1,7 +1,7 @@
 """Plain English: no banned phrase in the docs, messages, docstrings and comments, and no overlong line in a page.
 
-``LIMITS`` lists what has not been rewritten yet; a number may only go down. To print the current table and the findings
-in some parts, run ``python tests/test_language.py src/securebench/cli docs/reference/cli.md``.
+``LIMITS`` lists how many findings are left in each part; a number may only go down. To print the current
+table and the findings in some parts, run ``python tests/test_language.py src/securebench/cli docs/reference/cli.md``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 MAX_LINE: Final = 120
 SLACK: Final = 5
-"""How far a package may be below its limit before the limit has to be lowered."""
+"""How many findings below its limit a package may be before the limit has to be lowered."""
 
 BANNED: Final = {
     r"mend(?:s|ed|ing)?": "fix",
@@ -74,7 +74,7 @@ BANNED: Final = {
     r"belongs? into": "belongs in",
     r"somebody": "another user, the agent",
 }
-"""What is banned, as a regular expression between word boundaries, and what to write instead."""
+"""Banned phrases, as regular expressions between word boundaries, and what to write instead."""
 
 DATA: Final = frozenset({"verifiers/text/vocabulary.py"})
 """Files whose strings are word lists, not messages. Their docstrings and comments are checked."""
@@ -96,9 +96,9 @@ src/securebench/agents 2
 
 src/securebench/harnesses 1
 """
-"""A package or page, and how many findings it may have.
+"""Packages and pages, and how many findings each may have.
 
-Blank lines let two changes merge without a conflict, and so do lines that end in 0: keep them while others work here.
+Keep the blank lines, and lines that end in 0, while other people change this table: they prevent merge conflicts.
 """
 
 
@@ -124,15 +124,15 @@ _LINK_TARGET: Final = re.compile(r"\]\([^)\n]*\)")
 
 
 def phrases(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each banned phrase of ``text``: how many lines below its first one, and what to write instead."""
-    text = re.sub(r"[ \t]*\n[ \t]*", "\n", text)  # the lookbehinds want a single character between words
+    """Yield each banned phrase of ``text``: its line, counted from 0, and what to write instead."""
+    text = re.sub(r"[ \t]*\n[ \t]*", "\n", text)  # a lookbehind matches only one character between words
     for pattern, instead in _BANNED:
         for found in pattern.finditer(text):
             yield text.count("\n", 0, found.start()), f"'{' '.join(found[0].split())}', write: {instead}"
 
 
 def _page(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield what is wrong in a page. Code, and where links lead, may hold any words; so may generated tables."""
+    """Yield the findings in a page. Code, link targets and generated tables may contain any phrase."""
     text = _GENERATED.sub(lambda found: "\n" * found[0].count("\n"), path.read_text(encoding="utf-8"))
     for number, line in enumerate(_ANCHOR.sub("", text).splitlines(), 1):
         if len(line) > MAX_LINE:
@@ -154,9 +154,9 @@ def _module(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _strings(tree: ast.AST) -> Iterator[tuple[int, str, bool]]:
-    """Yield the strings of a module: where each begins, its text, and whether it is a docstring.
+    """Yield the docstrings and messages of a module: the first line of each, its text, and whether it is a docstring.
 
-    Of the other strings, only those of three words or more are messages; single words are keys and data.
+    A message is any other string of at least three words. Shorter strings are keys and data.
     """
     nodes = list(ast.walk(tree))
     docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
@@ -174,7 +174,7 @@ def _strings(tree: ast.AST) -> Iterator[tuple[int, str, bool]]:
 
 @cache
 def findings() -> tuple[tuple[str, Finding], ...]:
-    """Return all that is wrong: the package or page, and the finding."""
+    """Return all findings, each with its package or page."""
     found = []
     for path in PAGES:
         name = path.relative_to(ROOT).as_posix()
@@ -193,7 +193,7 @@ def limits() -> dict[str, int]:
 
 
 def test_no_part_has_more_findings_than_its_limit() -> None:
-    """New text is plain English: nothing that is banned is added anywhere."""
+    """No package or page has more findings than its limit, so no banned phrase can be added."""
     counts = Counter(name for name, _ in findings())
     over = {name for name, count in counts.items() if count > limits().get(name, 0)}
     lines = [str(finding) for name, finding in findings() if name in over]
@@ -202,7 +202,7 @@ def test_no_part_has_more_findings_than_its_limit() -> None:
 
 
 def test_limits_follow_what_was_rewritten() -> None:
-    """A limit that is far above the number of findings would let them come back."""
+    """No limit is far above the number of findings, because removed phrases could then come back."""
     counts = Counter(name for name, _ in findings())
     stale = {name: counts[name] for name, limit in limits().items() if counts[name] < limit - SLACK}
     lower = [f"{name} {count}" for name, count in stale.items()]
@@ -237,7 +237,7 @@ def test_limits_follow_what_was_rewritten() -> None:
     ],
 )
 def test_the_private_voice_is_found(text: str) -> None:
-    """Each of these needs a second reading, also across a line break."""
+    """A banned phrase is found, also across a line break."""
     assert list(phrases(text))
 
 

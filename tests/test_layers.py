@@ -1,4 +1,4 @@
-"""The layers are held by a tool; these tests hold the tool: a violation that it would let through is a defect."""
+"""The import contracts, which import-linter checks: the source keeps them, and violations are reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINT = Path(sys.executable).with_name("lint-imports")
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Give a copy of the source, to be spoilt."""
+    """Return a directory with a copy of the source that a test may change."""
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
@@ -29,7 +29,7 @@ def _lint(directory: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_source_keeps_its_layers(copy: Path) -> None:
-    """Every contract of pyproject.toml is kept."""
+    """The source keeps every import contract in pyproject.toml."""
     done = _lint(copy)
     assert done.returncode == 0, done.stdout
 
@@ -48,7 +48,7 @@ def test_the_source_keeps_its_layers(copy: Path) -> None:
     ],
 )
 def test_a_forbidden_import_is_caught(copy: Path, module: str, imported: str, contract: str) -> None:
-    """Also one that stands inside a function, or is only for the type checker."""
+    """An import that breaks a contract is reported, even if it is inside a function."""
     path = copy / "src" / "securebench" / module
     path.write_text(f"{path.read_text()}\n\ndef late() -> None:\n    import {imported}\n")
     done = _lint(copy)
@@ -57,7 +57,7 @@ def test_a_forbidden_import_is_caught(copy: Path, module: str, imported: str, co
 
 
 def test_a_module_without_a_layer_is_caught(copy: Path) -> None:
-    """A new part of the program has to be given its place."""
+    """A module that is not assigned to a layer is reported."""
     (copy / "src" / "securebench" / "attic.py").write_text("")
     done = _lint(copy)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""What a path in a pack may look like."""
+"""Which paths, mounts and working directories a pack may contain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from securebench.resources import Visibility
 
 @pytest.mark.parametrize("path", ["a", "a/b.txt", ".hidden", "src/**", "a b/c", "..a/b..c", "é/ü", "-rf", "100%"])
 def test_plain_relative_paths_are_taken(path: str) -> None:
-    """Names of any script, leading points and inner spaces are plain."""
+    """Relative paths with letters of any script, a leading dot or inner spaces are accepted."""
     assert relative_path_fault(path) == ""
 
 
@@ -67,13 +67,13 @@ def test_plain_relative_paths_are_taken(path: str) -> None:
     ids=ascii,
 )
 def test_k12_other_paths_are_refused(path: str) -> None:
-    """K12: absolute, climbing, doubled, encoded, look-alike, device and over-long paths are refused."""
+    """K12: absolute, overlong and non-normal paths, and those with ``..``, escapes or device names, are refused."""
     assert relative_path_fault(path) != ""
 
 
 @given(st.text())
 def test_what_is_taken_stays_below_its_root(path: str) -> None:
-    """K12: a path that is taken is its own normal form, and stays below wherever it is put."""
+    """K12: an accepted path is in normal form and stays below the directory that it is joined to."""
     if relative_path_fault(path) == "":
         joined = PurePosixPath("/root") / path
         assert str(joined) == f"/root/{path}"
@@ -82,7 +82,7 @@ def test_what_is_taken_stays_below_its_root(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/app", "/testbed", "/workspace", "/usr/src/app", "/root", "/home/user", "/var/www"])
 def test_working_directories_of_tasks_are_taken(path: str) -> None:
-    """Directories that images use for work are fine."""
+    """Common working directories of images are accepted."""
     assert container_directory_fault(path) == ""
 
 
@@ -130,7 +130,7 @@ def test_k16_other_working_directories_are_refused(path: str) -> None:
     ],
 )
 def test_a_fault_of_a_working_directory_does_not_ask_for_a_relative_path(path: str, fault: str) -> None:
-    """A working directory is absolute, so the message says what else is wrong with it."""
+    """A message about a working directory, which must be absolute, does not ask for a relative path."""
     assert container_directory_fault(path).startswith(fault)
 
 
@@ -153,13 +153,13 @@ def test_a_fault_of_a_working_directory_does_not_ask_for_a_relative_path(path: s
     ],
 )
 def test_k14_reserved_and_denied_mounts_are_refused(mount: str) -> None:
-    """K14: nothing public is mounted at or below what is the framework's or denied, in any case or spelling."""
+    """K14: a public mount at or below a reserved or denied path is refused, whatever its case or Unicode form."""
     assert mount_fault(mount, Visibility.PUBLIC) != ""
 
 
 @pytest.mark.parametrize("mount", ["x", "tests/eval", "evaluation/x", "task/x.json", ".github/x", "a/task.json"])
 def test_other_public_mounts_are_taken(mount: str) -> None:
-    """What merely resembles a reserved path is free."""
+    """A public mount that only resembles a reserved path is accepted."""
     assert mount_fault(mount, Visibility.PUBLIC) == ""
 
 
@@ -175,7 +175,7 @@ def test_other_public_mounts_are_taken(mount: str) -> None:
     ],
 )
 def test_eval_files_lie_below_the_root_of_their_lane(lane: Visibility, mount: str, fine: bool) -> None:
-    """A file of a lane is mounted below that lane's root, and nowhere else."""
+    """A file of ``evaluation_inputs`` or ``hidden`` is accepted only below the root of its lane."""
     assert (mount_fault(mount, lane) == "") is fine
 
 
@@ -192,5 +192,5 @@ def test_eval_files_lie_below_the_root_of_their_lane(lane: Visibility, mount: st
     ],
 )
 def test_k14_overlapping_mounts_are_found(mounts: list[str], collision: tuple[str, str] | None) -> None:
-    """K14: equal mounts, and parents and children, collide, whatever their case or spelling."""
+    """K14: two mounts collide if they are equal or one is below the other, whatever their case or Unicode form."""
     assert colliding_mounts(mounts) == collision

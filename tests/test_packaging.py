@@ -1,4 +1,4 @@
-"""What is shipped: the wheel's files, the locks, and how little an import costs."""
+"""Packaging: the files of the wheel, the locked requirements, and the modules that an import loads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PIN = re.compile(r"^([a-z0-9.-]+)==(\S+?)(?: ;.*)? \\$", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """Give the wheel of this checkout, built as 'pip wheel' builds it."""
+    """Return the wheel of this checkout, built as 'pip wheel' builds it."""
     directory = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(directory)]
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
@@ -28,7 +28,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 def _tracked(directory: str) -> set[str]:
-    """Return the files of a directory that are the project's own, not caches or editors' copies."""
+    """Return the paths of all files below a directory, relative to it, except those in ``__pycache__``."""
     ignored = {"__pycache__"}
     root = ROOT / directory
     files = (path for path in root.rglob("*") if path.is_file() and not ignored & set(path.parts))
@@ -36,7 +36,7 @@ def _tracked(directory: str) -> set[str]:
 
 
 def test_the_wheel_holds_the_package_the_recipes_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    """Exactly the files of src/securebench, images/ as securebench/_recipes, and the metadata."""
+    """The wheel has only the files of src/securebench, those of images/ as securebench/_recipes, and metadata."""
     metadata = f"securebench-{PROJECT['project']['version']}.dist-info"
     expected = {
         *(f"securebench/{name}" for name in _tracked("src/securebench")),
@@ -47,14 +47,14 @@ def test_the_wheel_holds_the_package_the_recipes_and_nothing_else(wheel: zipfile
 
 
 def test_the_wheel_is_typed_and_has_no_data_of_a_benchmark(wheel: zipfile.ZipFile) -> None:
-    """It has its type marker; packs, tests and documentation stay out."""
+    """The wheel has the marker ``py.typed``, and no file with an extension of benchmark data or documentation."""
     names = wheel.namelist()
     assert "securebench/py.typed" in names
     assert not [name for name in names if name.endswith((".jsonl", ".csv", ".gz", ".md"))]
 
 
 def test_an_installed_package_finds_its_recipes(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
-    """From a wheel, far from any checkout, the base image can be built."""
+    """An installed package lists the image recipe of its own wheel, without a checkout."""
     wheel.extractall(tmp_path)
     code = "from securebench.images.build.recipes import all_recipes; print(*(r.directory for r in all_recipes()))"
     done = subprocess.run(
@@ -70,7 +70,7 @@ def test_an_installed_package_finds_its_recipes(wheel: zipfile.ZipFile, tmp_path
 
 @pytest.mark.parametrize("name", ["runtime.txt", "dev.txt"])
 def test_a_lock_pins_and_hashes_everything_and_names_no_index(name: str) -> None:
-    """Each requirement is one version with its hashes; where it comes from is the user's to say."""
+    """A lock has one version and the hashes of each requirement, and no URL, so users can choose their own index."""
     text = (ROOT / "requirements" / name).read_text()
     assert not INDEX.search(text), "a lock names an index, a mirror or an address"
     blocks = re.split(r"\n(?=\S)", text.strip())
@@ -80,14 +80,14 @@ def test_a_lock_pins_and_hashes_everything_and_names_no_index(name: str) -> None
 
 
 def test_the_developers_lock_holds_the_other_at_the_same_versions() -> None:
-    """An environment for the tests will do for the demo."""
+    """dev.txt contains all requirements of runtime.txt at the same versions."""
     runtime, dev = (set(PIN.findall((ROOT / "requirements" / name).read_text())) for name in ("runtime.txt", "dev.txt"))
     assert runtime <= dev
 
 
 @pytest.mark.parametrize(("name", "groups"), [("runtime.txt", ["build"]), ("dev.txt", ["build", "dev"])])
 def test_a_lock_has_all_that_the_project_asks_for(name: str, groups: list[str]) -> None:
-    """A dependency that was added to pyproject.toml is locked, too: 'make lock'."""
+    """Each dependency in pyproject.toml is in the lock. 'make lock' adds it."""
     wanted = [*PROJECT["project"]["dependencies"]]
     wanted += [entry for group in groups for entry in PROJECT["dependency-groups"][group] if isinstance(entry, str)]
     names = {re.split(r"[<>=!~ \[;]", entry)[0].lower().replace("_", "-").replace(".", "-") for entry in wanted}
@@ -97,7 +97,7 @@ def test_a_lock_has_all_that_the_project_asks_for(name: str, groups: list[str]) 
 
 @pytest.mark.parametrize("arguments", [["-c", "import securebench"], ["-m", "securebench", "--help"]])
 def test_starting_loads_nothing_heavy(arguments: list[str]) -> None:
-    """Importing the package, and --help, load none of the libraries that take long."""
+    """Importing the package, or running it with --help, loads none of the libraries that are slow to import."""
     done = subprocess.run([sys.executable, "-X", "importtime", *arguments], check=True, capture_output=True, text=True)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert "securebench" in loaded
@@ -105,7 +105,7 @@ def test_starting_loads_nothing_heavy(arguments: list[str]) -> None:
 
 
 def test_every_test_directory_is_collected(pytestconfig: pytest.Config) -> None:
-    """Pytest skips directories of some names, such as 'build', unless it is told otherwise."""
+    """No directory with tests matches ``norecursedirs``. By default, pytest skips some names, such as 'build'."""
     skipped = pytestconfig.getini("norecursedirs")
     directories = {path.parent for path in (ROOT / "tests").rglob("test_*.py")}
     parts = {part for directory in directories for part in directory.relative_to(ROOT).parts}

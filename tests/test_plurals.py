@@ -1,4 +1,4 @@
-"""A number stands with the singular or the plural of its noun."""
+"""Numbers followed by the singular or plural of a noun."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ from securebench.plurals import counted
     ],
 )
 def test_the_noun_follows_the_number(number: int, noun: str, plural: str, expected: str) -> None:
-    """One is singular, everything else plural, and large numbers have separators."""
+    """The noun is singular after 1 and plural after other numbers. Large numbers have thousands separators."""
     assert counted(number, noun, plural) == expected

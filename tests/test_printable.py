@@ -1,4 +1,4 @@
-"""Untrusted text is shown as it is, except for what a terminal would obey."""
+"""Untrusted text is shown unchanged, except for characters that could control a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from securebench.printable import printable, printable_line, printable_name
 
 @pytest.mark.parametrize("text", ["plain", "tab\there", "zwei\nZeilen", "☃ 日本 é"])
 def test_ordinary_text_stays(text: str) -> None:
-    """People read it as it was written."""
+    """Printable characters of any language, tabs and newlines stay unchanged."""
     assert printable(text) == text
 
 
@@ -19,11 +19,11 @@ def test_nothing_reaches_a_terminal_that_it_obeys() -> None:
 
 
 def test_a_line_stays_one_line() -> None:
-    """A task id cannot begin a line that looks like another task's."""
+    """Newlines and tabs are escaped, so a task id cannot add a line that looks like that of another task."""
     assert printable_line("a\n[b]\tc") == "a\\n[b]\\tc"
 
 
 def test_a_name_is_short_whatever_its_bytes() -> None:
-    """Names of files are bytes, and an agent chooses them."""
+    """Any bytes that an agent uses as a file name are shown as printable text, clipped to 160 characters."""
     assert printable_name(b"a\n\xff\xe2\x80\xae") == "a\\n\\xff\\u202e"
     assert printable_name(b"x" * 4096) == "x" * 160 + "..."

@@ -24,13 +24,13 @@ TASK_START = TaskStart(family="short_answer", attempt=1)
 
 
 def test_the_kinds_are_those_of_the_contract() -> None:
-    """Each documented event exists and has its own type; there are no others."""
+    """The kinds of events are exactly those in ``CONTRACT``, and each has its own type."""
     assert EVENTS.keys() == set(EventKind)
     assert [kind.value for kind in EventKind] == CONTRACT.split()
 
 
 def test_events_carry_their_task_and_time() -> None:
-    """An event has the id of its task, the number of the trial, its data, and a time that only grows."""
+    """An event has the id of its task, the number of the trial, its data, and a time that never decreases."""
     events: list[Event] = []
     report = Reporter([events.append])
     report.emit(Resume(kept=1, redone=0, planned=3))
@@ -44,7 +44,7 @@ def test_events_carry_their_task_and_time() -> None:
 
 
 def test_a_sink_that_raises_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    """A sink that fails is told off once and asked no more; the others are (L19)."""
+    """A sink that raises is removed with one warning, and the other sinks still get every event (L19)."""
     calls: list[str] = []
 
     def bad(_: Event) -> None:
@@ -60,7 +60,7 @@ def test_a_sink_that_raises_is_dropped(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_muted_kinds_reach_nobody() -> None:
-    """What nobody asked for is not even redacted."""
+    """An event that is muted, or for which there is no sink, is not passed on and not redacted."""
     events: list[Event] = []
     scrubbed: list[object] = []
 
@@ -77,7 +77,7 @@ def test_muted_kinds_reach_nobody() -> None:
 
 
 def test_data_is_redacted_before_any_sink_sees_it() -> None:
-    """A task's reporter redacts what it hands on (F13)."""
+    """The reporter of a task redacts the data of an event before it passes the event to a sink (F13)."""
     events: list[Event] = []
     report = Reporter([events.append]).task(TrialId("a"), scrub=lambda data: dict.fromkeys(data, "<redacted>"))
     report.emit(AgentOutput(stream="stdout", text="secret"))
@@ -85,7 +85,7 @@ def test_data_is_redacted_before_any_sink_sees_it() -> None:
 
 
 def test_one_event_at_a_time() -> None:
-    """Sinks are never called by two threads at once."""
+    """A sink is never called by two threads at the same time."""
     inside, overlaps = 0, 0
 
     def sink(_: Event) -> None:

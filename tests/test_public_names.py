@@ -1,4 +1,4 @@
-"""Every name that the documentation gives to users is importable from where it says."""
+"""Every public name can be imported from its documented module."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PUBLIC = {
 
 @pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in PUBLIC.items() for name in names])
 def test_a_public_name_is_where_it_is_said_to_be(module: str, name: str) -> None:
-    """A name that users rely on is found in its module."""
+    """Each public name is an attribute of its module."""
     assert hasattr(importlib.import_module(f"securebench.{module}"), name)
 
 
@@ -55,7 +55,7 @@ PACKAGES = ("candidates", "harnesses", "sandboxes", "verifiers", "workspaces")
 
 @pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in PUBLIC.items() for name in names])
 def test_a_public_name_of_a_package_is_importable_from_it(module: str, name: str) -> None:
-    """D18: what is documented as a package's own is found in the package as well, and is the same."""
+    """D18: a public name of a module in one of ``PACKAGES`` is the same object in the package, with two exceptions."""
     package, _, inner = module.partition(".")
     if package in PACKAGES and name not in {"require_mount", "code_from_text"}:
         found = getattr(importlib.import_module(f"securebench.{package}"), name)
@@ -64,7 +64,7 @@ def test_a_public_name_of_a_package_is_importable_from_it(module: str, name: str
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_each_name_of_a_package_is_there(package: str) -> None:
-    """``__all__`` promises nothing that cannot be loaded; other names raise AttributeError."""
+    """Each name in ``__all__`` can be loaded. An unknown name raises AttributeError."""
     module = importlib.import_module(f"securebench.{package}")
     assert all(hasattr(module, name) for name in module.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
@@ -72,7 +72,7 @@ def test_each_name_of_a_package_is_there(package: str) -> None:
 
 
 def test_importing_the_packages_loads_nothing_heavy() -> None:
-    """Names are loaded when they are asked for: ``--help`` stays fast."""
+    """Importing the packages loads no slow library, so ``--help`` stays fast: they load their names on first use."""
     imports = "; ".join(f"import securebench.{package}" for package in PACKAGES)
     code = f"import sys; {imports}; print([m for m in ('docker', 'pydantic', 'rich', 'click') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"[]\n"

@@ -10,7 +10,7 @@ from securebench.python_text import parse_python
 
 
 class _Yields:
-    """Lets another thread run while it is collected, which may be in the middle of a conversion."""
+    """An object whose garbage collection, perhaps while a syntax tree is converted, lets another thread run."""
 
     def __init__(self) -> None:
         self.itself = self
@@ -20,7 +20,7 @@ class _Yields:
 
 
 def test_many_threads_parse_at_once() -> None:
-    """No thread fails because another parses too, even when garbage collection switches between them."""
+    """Several threads can parse at once, even if garbage collection switches between them during a parse."""
     source = "\n".join(f"def f{number}(a):\n    return [a, (a, {{a: {number}}})]" for number in range(200))
     expected = ast.dump(ast.parse(source))
     wrong: list[BaseException | None] = []
@@ -31,7 +31,7 @@ def test_many_threads_parse_at_once() -> None:
             try:
                 if ast.dump(parse_python(source)) != expected:
                     wrong.append(None)
-            except Exception as error:  # noqa: BLE001 - SystemError is what it is about
+            except Exception as error:  # noqa: BLE001 - without the lock, it is SystemError
                 wrong.append(error)
 
     before = gc.get_threshold()

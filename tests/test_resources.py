@@ -1,4 +1,4 @@
-"""Lanes: who sees which resource."""
+"""Lanes: which component sees which resource."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ BUNDLE = ResourceBundle((PUBLIC, TESTS, ANSWER))
     ],
 )
 def test_each_component_sees_its_lanes(component: Component, names: list[str]) -> None:
-    """The agent sees the public lane, the test sandbox its inputs too, the evaluator hidden values but no tests."""
+    """All see the public lane. The test sandbox also sees ``evaluation_inputs``, and the evaluator ``hidden``."""
     assert [resource.name for resource in BUNDLE.visible_to(component)] == names
     assert list(BUNDLE.visible_to(component).payload()) == names
 
 
 def test_a_name_stands_once_whatever_the_lane() -> None:
-    """Two resources of one name are refused, also across lanes."""
+    """Two resources with the same name are refused, even in different lanes."""
     with pytest.raises(ConfigError, match="answer") as caught:
         ResourceBundle((ANSWER, Resource("answer", "public", Visibility.PUBLIC)))
     assert caught.value.code == "resource-duplicate"
 
 
 def test_a_summary_shows_public_values_alone() -> None:
-    """A record's summary has each resource's lane and kind, and the value only of public ones."""
+    """The summary of a resource has its lane. Its value is redacted unless the lane is public."""
     by_name = {resource.name: resource.summary() for resource in BUNDLE}
     assert by_name["question"]["value"] == "which?"
     assert by_name["tests"]["value"] == by_name["answer"]["value"] == REDACTED
@@ -44,12 +44,12 @@ def test_a_summary_shows_public_values_alone() -> None:
 
 
 def test_secrets_are_all_but_the_public() -> None:
-    """What no log may hold is every resource of the two other lanes."""
+    """``secrets`` returns the resources of all lanes except the public one."""
     assert [resource.name for resource in BUNDLE.secrets()] == ["tests", "answer"]
 
 
 def test_a_bundle_is_looked_up_by_name() -> None:
-    """A resource is found by its name; an unknown one is not."""
+    """A resource is found by its name. An unknown name raises KeyError."""
     assert BUNDLE["answer"] is ANSWER
     assert "tests" in BUNDLE
     assert "gold" not in BUNDLE

@@ -1,4 +1,4 @@
-"""Which commands are a test runner and nothing else, and which files of a repository belong to the runner."""
+"""Which commands only start a test runner, and which files of a repository belong to the runner."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ ARE_NOT = [
 
 @pytest.mark.parametrize(("command", "expected"), ARE.items())
 def test_a_runner_alone_is_recognised(command: str | tuple[str, ...], expected: RunnerCommand) -> None:
-    """A known runner with words that no shell would change, started as a module, a script or a program."""
+    """A command that starts a known runner as a module, script or program, without shell syntax, is recognised."""
     assert read_command(command) == expected
 
 
 @pytest.mark.parametrize("command", ARE_NOT)
 def test_everything_else_is_not(command: str) -> None:
-    """Shell syntax, variables, unknown scripts, programs of the repository, and options that select single tests."""
+    """Commands with shell syntax, variables, unknown programs or options that select tests are not recognised."""
     assert read_command(command) is None
 
 
@@ -109,7 +109,7 @@ def test_everything_else_is_not(command: str) -> None:
     ],
 )
 def test_a_runner_owns_what_decides_outcomes(command: str, path: str) -> None:
-    """Its script, and the modules that collect tests, run them and assert for them."""
+    """A runner owns its script and the modules that collect tests, run tests or provide assertions."""
     runner = read_command(command)
     assert runner is not None
     assert runner.owns(path)
@@ -118,7 +118,7 @@ def test_a_runner_owns_what_decides_outcomes(command: str, path: str) -> None:
 
 
 def test_labels_are_neither_options_nor_their_values() -> None:
-    """The name of Django's command, and the directory in which unittest searches, are no labels either."""
+    """Options, their values, Django's ``test`` and the directory for unittest's ``discover`` are not labels."""
     for command, labels in (
         ("manage.py test -v --settings a.B.c --verbosity 2 app.tests", ("app.tests",)),
         ("python -m unittest -v tests.test_a tests/test_b.py", ("tests.test_a", "tests/test_b.py")),
@@ -130,7 +130,7 @@ def test_labels_are_neither_options_nor_their_values() -> None:
 
 
 def test_pytest_and_unittest_are_not_the_repositorys() -> None:
-    """They are installed in the image, where no candidate's changes are."""
+    """The runners pytest and unittest own no file of a repository, because they are installed in the image."""
     for command in ("pytest", "python -m unittest"):
         runner = read_command(command)
         assert runner is not None
@@ -138,7 +138,7 @@ def test_pytest_and_unittest_are_not_the_repositorys() -> None:
 
 
 def test_words_are_those_of_a_text_that_no_shell_changes() -> None:
-    """An array is its own words; a text with shell syntax has none."""
+    """A list is returned as it is. A string is split as by a shell; with other shell syntax, the result is empty."""
     assert words(("a", "$(b)")) == ["a", "$(b)"]
     assert words("a 'b c'") == ["a", "b c"]
     assert words("a $(b)") == []

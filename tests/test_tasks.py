@@ -1,4 +1,4 @@
-"""Tasks, and the views through which everything else sees them."""
+"""Tasks, and their views for the agent and the verifier."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _task() -> SecureBenchTask:
     [("code_completion", "code"), ("repo_patch", "patch"), ("terminal_task", "workspace"), ("short_answer", "text")],
 )
 def test_a_spec_gives_the_task_of_its_type(family: str, kind: str) -> None:
-    """D20: the candidate is of the type's kind, and the environment that of the metadata, as in compiled tasks."""
+    """D20: a task from a spec has the kind of candidate of its family, and the environment from its metadata."""
     environment = {"image": "a:1", "workdir": "/app", "timeout_seconds": 5, "materialize_workdir_from_image": True}
     task = task_from_spec({**SPEC, "task_type": family, "metadata": {"environment": environment}})
     assert task.candidate_kind == kind
@@ -56,7 +56,7 @@ def test_a_spec_gives_the_task_of_its_type(family: str, kind: str) -> None:
 
 
 def test_families_and_specs_agree_on_candidates() -> None:
-    """The kinds that specs have are those that families declare."""
+    """``CANDIDATE_KINDS`` has exactly the families whose candidate is not text, with the kinds that they declare."""
     declared = {name: family.candidate_kind for name, family in FAMILIES.items()}
     assert {name: kind for name, kind in declared.items() if kind is not CandidateKind.TEXT} == dict(CANDIDATE_KINDS)
 
@@ -65,13 +65,13 @@ def test_families_and_specs_agree_on_candidates() -> None:
     "environment", [[], {"imagine": "a"}, {"image": 1}, {"timeout_seconds": True}, {"timeout_seconds": "5"}]
 )
 def test_a_wrong_environment_of_a_spec(environment: object) -> None:
-    """What is no environment is refused."""
+    """An environment that is not an object, or has an unknown key or a value of a wrong type, is refused."""
     with pytest.raises(ConfigError):
         task_from_spec({**SPEC, "metadata": {"environment": environment}})
 
 
 def test_payloads_follow_the_lanes() -> None:
-    """The agent gets public values, the test sandbox its inputs too, the evaluator hidden values and no tests."""
+    """All payloads have the public values. Only that of the test sandbox has tests, only the hidden one has answers."""
     task = _task()
     assert task.agent_payload() == task.public_payload() == {"prompt": "write it"}
     assert set(task.evaluation_payload()) == {"prompt", "tests"}
@@ -79,7 +79,7 @@ def test_payloads_follow_the_lanes() -> None:
 
 
 def test_no_path_of_references_leads_from_an_agents_view_to_another_lane() -> None:
-    """Nothing that an agent's view refers to, at any depth, holds a value of another lane or metadata (F03, F18)."""
+    """No object reachable from an agent's view contains metadata or a value of another lane (F03, F18)."""
     view = _task().agent_view()
     seen: set[int] = set()
     found: list[Any] = [view]
@@ -94,7 +94,7 @@ def test_no_path_of_references_leads_from_an_agents_view_to_another_lane() -> No
 
 
 def test_a_verifiers_view_keeps_its_two_sides_apart() -> None:
-    """What goes into the verifier's sandbox holds no hidden value; what stays outside holds no tests."""
+    """In a verifier's view, the part for the test sandbox has no solution, and the part for the evaluator no tests."""
     view = _task().verifier_view()
     assert "canonical_solution" not in view.test_sandbox
     assert "tests" not in view.evaluator
@@ -102,7 +102,7 @@ def test_a_verifiers_view_keeps_its_two_sides_apart() -> None:
 
 @pytest.mark.parametrize("lane", [Visibility.HIDDEN, Visibility.EVALUATION_INPUTS])
 def test_a_view_cannot_be_made_with_more_than_its_lane(lane: Visibility) -> None:
-    """An agent's view refuses a bundle that was not cut down."""
+    """An agent's view refuses resources of a lane that is not public."""
     bundle = ResourceBundle((Resource("answer", "B", lane),))
     task = _task()
     with pytest.raises(ValueError, match="may not see"):
@@ -110,9 +110,9 @@ def test_a_view_cannot_be_made_with_more_than_its_lane(lane: Visibility) -> None
 
 
 def test_views_and_tasks_do_not_change() -> None:
-    """A view that has been made cannot be given another lane."""
+    """The resources of an agent's view cannot be replaced, and the view has no fields for other lanes or metadata."""
     with pytest.raises(dataclasses.FrozenInstanceError):
-        _task().agent_view().resources = ResourceBundle()  # type: ignore[misc]  # the point
+        _task().agent_view().resources = ResourceBundle()  # type: ignore[misc]  # the assignment must fail
     assert {field.name for field in dataclasses.fields(AgentView)}.isdisjoint({"metadata", "evaluator", "test_sandbox"})
 
 
@@ -129,26 +129,26 @@ def test_views_and_tasks_do_not_change() -> None:
     ],
 )
 def test_a_wrong_spec_is_refused(change: dict[str, Any], message: str) -> None:
-    """Each mistake in a task spec is named."""
+    """A wrong task spec is refused with a message that names the mistake."""
     with pytest.raises(ConfigError, match=message):
         task_from_spec({**SPEC, **change})
 
 
 def test_a_resource_without_a_lane_is_hidden() -> None:
-    """A spec that forgets the visibility of a resource shows it to nobody (F18)."""
+    """A resource without ``visibility`` is hidden, and the agent does not get it (F18)."""
     task = task_from_spec({**SPEC, "resources": {"answer": {"value": "B"}}})
     assert task.agent_payload() == {}
     assert task.resources["answer"].visibility is Visibility.HIDDEN
 
 
 def test_the_removed_field_expose_is_a_value_error() -> None:
-    """``expose`` was removed: a spec that has it is not understood as if it did not."""
+    """A spec with the removed field ``expose`` is refused; the field is not ignored."""
     with pytest.raises(ValueError, match="expose"):
         task_from_spec({**SPEC, "resources": {"a": {"value": 1, "expose": True}}})
 
 
 def test_trials_of_a_task_never_share_a_directory() -> None:
-    """The first trial has the task's own directory; others add their number, which no task's hash can look like."""
+    """Each trial of a task has its own directory, and no other task has the same one, whatever its id."""
     names = [TrialId("pack/one", trial).directory for trial in (1, 2, 12)]
     assert names[1:] == [f"{names[0]}-trial-2", f"{names[0]}-trial-12"]
     assert TrialId("pack/one-trial-2").directory != names[1]
@@ -170,13 +170,13 @@ def test_trials_of_a_task_never_share_a_directory() -> None:
     ],
 )
 def test_tags_come_from_the_metadata(metadata: dict[str, Any], tags: tuple[str, ...]) -> None:
-    """They are texts, each once, and few and short enough for every record; whatever else is there is ignored."""
+    """Tags are strings without duplicates, at most 32, of at most 100 characters. Other values are ignored."""
     assert SecureBenchTask("t", "b", "f", ResourceBundle(()), metadata=metadata).tags == tags
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_two_ids_never_share_a_directory(one: str, other: str) -> None:
-    """Directory names are plain, short, and as different as the ids (K11)."""
+    """Directory names are short and of plain characters, and differ if and only if the task ids differ (K11)."""
     names = [TrialId(one).directory, TrialId(other).directory]
     assert (names[0] == names[1]) == (one == other)
     assert all(len(name) <= 60 and set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") for name in names)
@@ -184,7 +184,7 @@ def test_two_ids_never_share_a_directory(one: str, other: str) -> None:
 
 @pytest.mark.parametrize(("one", "other"), [("a/b", "a_b"), ("A", "a"), ("..", "."), ("x" * 300, "x" * 301)])
 def test_ids_that_look_alike_have_directories_of_their_own(one: str, other: str) -> None:
-    """What a slug makes equal, the hash keeps apart."""
+    """Two task ids with equal slugs have different directories because of the hash."""
     assert TrialId(one).directory != TrialId(other).directory
 
 
@@ -198,7 +198,7 @@ def test_ids_that_look_alike_have_directories_of_their_own(one: str, other: str)
     ],
 )
 def test_a_task_names_all_its_images(image: str | None, checker: Any, images: set[str]) -> None:
-    """The images that a task needs are the agent's and, where it has one of its own, the checker's."""
+    """A task needs the image of its agent, and that of its checker if the checker has its own."""
     resources = ResourceBundle((Resource("checker", checker, Visibility.EVALUATION_INPUTS),))
     task = SecureBenchTask("id", "pack", "terminal_task", resources, environment=Environment(image=image))
     assert task.images == images

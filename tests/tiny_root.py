@@ -1,4 +1,4 @@
-"""A root file system of a few megabytes: this machine's shell, the libraries that it needs, and nothing else."""
+"""A root file system of a few megabytes: this machine's shell, the libraries that it needs, and empty directories."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @cache
 def tiny_root() -> bytes:
-    """Return it as a tar archive."""
+    """Return the root file system as a tar archive."""
     shell = Path("/bin/sh")
     listed = subprocess.run(["ldd", shell], check=True, capture_output=True, text=True).stdout
     buffer = io.BytesIO()

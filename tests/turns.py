@@ -1,10 +1,11 @@
-"""Which tests run at the same time, and in which order, where several workers of pytest-xdist share the machine.
+"""Which tests run at the same time, and in which order, when several workers of pytest-xdist share the machine.
 
-Each test takes its turn: most run beside others, one that is marked ``sandboxes_alone`` runs while no other test uses
-sandboxes, and one that is marked ``alone`` while no other test runs. The locks belong to the process (fcntl's, not
-flock's), so a child that outlives its test holds none of them.
+Most tests run at the same time as others. A test that is marked ``sandboxes_alone`` runs while no other test uses
+sandboxes, and a test that is marked ``alone`` runs while no other test runs. Locks ensure this. They belong to the
+process (locks of fcntl, not of flock), so a child process that outlives its test does not hold them.
 
-One worker has all files with such tests, and begins with them. Meanwhile, the others run tests without sandboxes.
+One worker runs all files with such tests, and starts with them. Meanwhile, the other workers run tests without
+sandboxes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import pytest
 
 _SECONDS = {"slow": 20.0, "engine": 1.5, "agents": 1.5, "oci": 0.5}
-"""About how long a test with a marker runs: only good enough to put files in order."""
+"""Roughly how many seconds a test with each marker takes. Used only to put files in order."""
 _SECONDS_WITHOUT_A_SANDBOX = 0.03
 
 _WITH_SANDBOXES: Final = ("engine", "agents", "oci")
@@ -34,7 +35,7 @@ _MARK_IN_A_FILE: Final = re.compile(r"mark\.(sandboxes_)?alone\b")
 
 
 class _Kind(Enum):
-    """What may run beside a test."""
+    """What may run at the same time as a test."""
 
     PLAIN = "everything"
     WITH_SANDBOXES = "everything with or without sandboxes"
@@ -54,9 +55,10 @@ def _kind(item: pytest.Item | None) -> _Kind | None:
 
 
 class _Room:
-    """A lock that one test holds exclusively, or many share.
+    """A lock that one test holds exclusively, or several tests share.
 
-    The gate is held while waiting, so that a test that wants to be alone is not overtaken for ever.
+    A test holds the gate while it waits for the lock. Otherwise, a test that needs the lock exclusively could wait for
+    ever while other tests take turns to share it.
     """
 
     def __init__(self, place: Path, name: str) -> None:
@@ -74,7 +76,7 @@ class _Room:
 
 
 class Turns:
-    """The turns of one worker. ``place`` is a directory that all workers of this run share."""
+    """The locks that the tests of one worker take. ``place`` is a directory that all workers of this run share."""
 
     def __init__(self, place: Path) -> None:
         self._machine, self._sandboxes = _Room(place, "machine"), _Room(place, "sandboxes")
@@ -82,10 +84,10 @@ class Turns:
 
     @contextmanager
     def turn(self, item: pytest.Item, next_item: pytest.Item | None) -> Iterator[None]:
-        """Wait until a test may run, and let no test start that would disturb it.
+        """Wait until ``item`` may run. Until it has ended, no conflicting test of another worker starts.
 
-        A test that must be alone waits for the longest of the others, so it leaves its turn to the next test of this
-        worker if that is one of the same kind.
+        A test that must be alone waits until all conflicting tests have ended. To avoid waiting again, the locks are
+        kept if the next test of this worker is of the same kind.
         """
         kind = _kind(item)
         if not self._is_kept:
@@ -102,7 +104,7 @@ class Turns:
 
 
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives the tests of a file to one worker, and so all tests of files with a test that must be alone."""
+    """A scheduler that gives each file to one worker, and all files with tests that must be alone to the same one."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
@@ -115,9 +117,10 @@ def _has_alone(path: Path) -> bool:
 
 
 def put_in_order(items: list[pytest.Item]) -> None:
-    """Sort tests by file: first those that must be alone, then tests without sandboxes, then the others.
+    """Sort tests by file: first files with tests that must be alone, then files without sandboxes, then the others.
 
-    The longest files come first in each part, so that no worker starts one when the others have nothing left to do.
+    In each part, the files that take longest come first, so that no worker starts a long file when the others have
+    nothing left to do.
     """
     seconds: dict[Path, float] = {}
     kinds: dict[Path, set[_Kind | None]] = {}

@@ -1,4 +1,4 @@
-"""What comes of using up memory where a driver says that a sandbox's memory is not limited as a whole."""
+"""The possible results of using up memory, if the driver does not limit the memory of a sandbox as a whole."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _REFUSED_MORE = {FailureReason.CANDIDATE_CRASHED, FailureReason.TESTS_FAILED, Fa
 
 
 def has_all_memory(driver: SandboxDriver) -> bool:
-    """Whether nothing limits memory: gVisor's limits of a process are those of its own kernel."""
+    """Return whether nothing limits memory: with gVisor, limits of single processes do not limit it."""
     info = driver.info()
     return "memory" in info.weaker and info.runtime == RUNSC
 
 
 def possible_reasons(driver: SandboxDriver, reasons: Collection[FailureReason]) -> set[FailureReason]:
-    """Return ``reasons``, and beside running out of memory what else a process meets that is merely given no more.
+    """Return ``reasons``, with all reasons for which a process without a memory limit may fail instead.
 
-    It is told so then (``MemoryError``), where in other sandboxes it is killed; one that is given all that there is
-    goes on until its time is up: a failure in each case.
+    They are added if ``reasons`` contains "out of memory" and ``driver`` does not limit the memory of a whole sandbox:
+    a process is then not killed, but gets a ``MemoryError``. If nothing limits memory, it runs until its time-out.
     """
     if FailureReason.CANDIDATE_OUT_OF_MEMORY not in reasons or "memory" not in driver.info().weaker:
         return set(reasons)

@@ -1,4 +1,4 @@
-"""One example of each dialect's traffic: every event of the official client libraries, in a plausible order.
+"""One example of the traffic in each dialect: the events of the official client libraries, in a plausible order.
 
 The shapes are those of the public types of ``openai``, ``anthropic`` and ``google-genai``.
 """
@@ -17,15 +17,17 @@ if TYPE_CHECKING:
     from securebench.egress.model import RelayPlan
 
 TAKEN, GIVEN = 100, 20
-"""The tokens of each example."""
+"""The input and output tokens of each example."""
 
 
 @dataclass(frozen=True)
 class WireExample:
-    """``events`` are a whole stream; with the one at ``end``, the answer is complete. ``model`` is the one named.
+    """An example of one dialect.
 
-    ``request`` makes a request with a text, ``text_event`` an event with one. ``path`` is that of a streamed answer,
-    and ``whole_path`` that of a whole one.
+    ``events`` is a whole stream, and the event at index ``end`` completes its answer. ``whole`` is an answer that is
+    not streamed. ``model`` is the model that the answers name. ``request`` returns a request with the given text, and
+    ``text_event`` an event with it. ``whole_path`` is the path of a request for an answer that is not streamed, if it
+    differs from ``path``.
     """
 
     plan: RelayPlan
@@ -39,7 +41,7 @@ class WireExample:
 
     @property
     def path(self) -> str:
-        """The path of a streamed answer."""
+        """The path of a request for a streamed answer."""
         return PATHS[self.plan.provider]
 
 

@@ -1,1 +1,1 @@
-"""Other harnesses, measured on the same image and the same trivial task."""
+"""Measurements of SecureBench and other evaluation harnesses on one trivial task."""

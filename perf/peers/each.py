@@ -1,6 +1,6 @@
-"""Run batches with harnesses that run one task per call.
+"""Run a batch of tasks in threads, for evaluation harnesses that run one task per call.
 
-This module is also imported in the harnesses' environments.
+The virtual environments of the harnesses import this module, so it uses only the standard library.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 
 
 def in_threads(one: Callable[[], str], count: int, at_once: int) -> list[str]:
-    """Call ``one`` ``count`` times, ``at_once`` calls at the same time. Return the results."""
+    """Call ``one`` ``count`` times, at most ``at_once`` calls at the same time. Return the results."""
     with ThreadPoolExecutor(at_once) as pool:
         return [done.result() for done in [pool.submit(one) for _ in range(count)]]

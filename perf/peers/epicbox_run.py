@@ -1,6 +1,6 @@
-"""The trivial task in epicbox."""
+"""Run the trivial task of ``run.py`` in epicbox."""
 
-import epicbox  # type: ignore[import-not-found]  # in a venv of its own
+import epicbox  # type: ignore[import-not-found]  # in a separate venv
 
 from peers.each import in_threads
 

@@ -1,16 +1,19 @@
-"""The trivial task in Harbor: its oracle agent runs the solution, and the task's test script writes the reward."""
+"""Run the trivial task of ``run.py`` in Harbor.
+
+Harbor's oracle agent runs the solution, and the task's test script writes the reward.
+"""
 
 import asyncio
 import os
 import tempfile
 from pathlib import Path
 
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # do not download a price list, which no task here needs
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # do not download the price list, which is not needed
 
-from harbor.job import Job  # type: ignore[import-not-found]  # in a venv of its own
+from harbor.job import Job  # type: ignore[import-not-found]  # in a separate venv
 from harbor.models.environment_type import EnvironmentType  # type: ignore[import-not-found]  # as above
 from harbor.models.job.config import JobConfig  # type: ignore[import-not-found]  # as above
-from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig  # type: ignore[import-not-found]  # as above
+from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig  # type: ignore[import-not-found]
 
 TASK = """\
 version = "1.0"
@@ -28,7 +31,7 @@ test "$(cat /tmp/answer)" = 42 && echo 1 > /logs/verifier/reward.txt || echo 0 >
 
 
 def batch(image: str, command: str, count: int, at_once: int) -> list[str]:
-    """Run a job with a trial per task."""
+    """Run a job with one trial per task."""
     with tempfile.TemporaryDirectory() as directory:
         return asyncio.run(_trials(Path(directory).resolve(), image, command, count, at_once))
 

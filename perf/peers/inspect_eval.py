@@ -1,10 +1,10 @@
-"""The trivial task in Inspect: a solver that runs the command in the sample's sandbox, and a scorer."""
+"""Run the trivial task of ``run.py`` in Inspect: a solver runs the command in the sample's sandbox."""
 
 import shlex
 import tempfile
 from pathlib import Path
 
-from inspect_ai import Task, eval  # type: ignore[import-not-found]  # in a venv of its own  # noqa: A004
+from inspect_ai import Task, eval  # type: ignore[import-not-found]  # in a separate venv  # noqa: A004
 from inspect_ai.dataset import Sample  # type: ignore[import-not-found]  # as above
 from inspect_ai.model import ModelOutput  # type: ignore[import-not-found]  # as above
 from inspect_ai.scorer import includes  # type: ignore[import-not-found]  # as above
@@ -21,13 +21,14 @@ services:
     network_mode: none
     stop_grace_period: 1s
 """
-"""The same settings as Inspect's own for an image with a Dockerfile."""
+"""The same settings that Inspect itself uses for an image with a Dockerfile."""
 
 
 def docker(image: str, command: str, count: int, at_once: int) -> list[str]:
     """Run each sample in a separate container.
 
-    Inspect requires Docker Engine 24.0.6 or later. This check is disabled: older engines have all features used here.
+    Inspect checks that the Docker Engine is version 24.0.6 or later. This function disables the check, because older
+    engines have all features used here.
     """
 
     async def accept(*_: object) -> None:
@@ -41,7 +42,7 @@ def docker(image: str, command: str, count: int, at_once: int) -> list[str]:
 
 
 def local(_image: str, command: str, count: int, at_once: int) -> list[str]:
-    """Run each sample as a process of the host, which isolates nothing."""
+    """Run each sample as a process on the host, without isolation."""
     return _samples("local", command, count, at_once)
 
 

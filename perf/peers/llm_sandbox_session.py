@@ -1,14 +1,14 @@
-"""The trivial task in llm-sandbox, on Docker."""
+"""Run the trivial task of ``run.py`` in llm-sandbox, on Docker."""
 
-from llm_sandbox import SandboxSession  # type: ignore[import-not-found]  # in a venv of its own
+from llm_sandbox import SandboxSession  # type: ignore[import-not-found]  # in a separate venv
 
 from peers.each import in_threads
 
 
 def batch(image: str, command: str, count: int, at_once: int) -> list[str]:
-    """Open a session per task, run the command, and close it.
+    """Open a session for each task, run the command, and close the session.
 
-    Packages are not installed first, because that would need a network.
+    The sessions do not install packages first, because that would need a network.
     """
 
     def one() -> str:

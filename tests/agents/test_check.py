@@ -1,4 +1,4 @@
-"""What a program says of itself, in a sandbox."""
+"""The version check of an agent program: its command, and what is accepted as its result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CODEX = AgentProgram(
 
 
 def test_a_program_is_asked_where_it_is_mounted() -> None:
-    """Nothing of the host's path is in it."""
+    """The version command contains the path of the mount, not the directory on the host."""
     assert version_command(CODEX, "/opt/programs") == ("/opt/programs/bin/codex", "--version")
 
 
@@ -39,12 +39,12 @@ def test_a_program_is_asked_where_it_is_mounted() -> None:
     ],
 )
 def test_a_version_is_read_from_what_the_program_prints(name: str, stdout: bytes, version: str) -> None:
-    """From its whole output, in its own form, and from nothing else."""
+    """The whole output must have the format of the program; otherwise, the version is empty."""
     assert parse_version(name, stdout) == version
 
 
 def test_a_program_that_answers_is_good() -> None:
-    """With the version that was installed."""
+    """A program that prints the installed version and exits with 0 is accepted."""
     require_version(CODEX, CommandResult(exit_code=0, stdout=b"codex-cli 0.169.0\n"))
 
 
@@ -61,7 +61,7 @@ def test_a_program_that_answers_is_good() -> None:
     ],
 )
 def test_a_program_that_does_not_is_unfit(result: CommandResult, expected: str) -> None:
-    """The message has its own words, with nothing that a terminal would obey, and the image."""
+    """A failed version check is an error with the program's output, without control characters, and the image."""
     with pytest.raises(ConfigError) as caught:
         require_version(CODEX, result, "the/image:1")
     assert caught.value.code == "agent-unfit"

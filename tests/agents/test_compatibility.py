@@ -1,4 +1,4 @@
-"""Programs and images: which platform fits, and what is said where none does."""
+"""Which variant of a program can run in an image, and the errors if none can."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ SHELL = "bin/sh"
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    """Give the root of an image that has nothing."""
+    """Return the root directory of an empty image."""
     (tmp_path / "root").mkdir()
     return tmp_path / "root"
 
 
 def put(image: Path, path: str, machine: int = X86_64, mark: bytes = b"") -> None:
-    """Put an ELF file there."""
+    """Write an ELF file to ``path`` in the image."""
     (image / path).parent.mkdir(parents=True, exist_ok=True)
     (image / path).write_bytes(elf_file(machine, mark=mark))
 
 
 def put_glibc(image: Path, machine: int = X86_64, path: str = GLIBC) -> None:
-    """Put what is known as glibc there."""
+    """Write a file to ``path`` that is recognised as the loader of glibc."""
     put(image, path, machine, b"\0GLIBC_PRIVATE\0")
 
 
 def made(tmp_path: Path, data: bytes, name: str = "claude_code") -> AgentProgram:
-    """Return a program that is this file."""
+    """Return a program whose executable contains ``data``."""
     (tmp_path / "program").write_bytes(data)
     return AgentProgram(
         name=name, version="1.2.3", platform="linux-x64", integrity="", directory=tmp_path, executable="program"
@@ -46,7 +46,7 @@ def made(tmp_path: Path, data: bytes, name: str = "claude_code") -> AgentProgram
 
 
 def test_an_image_with_glibc_gets_the_program_for_it(image: Path) -> None:
-    """Also where the loader is behind links, as distributions have it, and where musl is there as well."""
+    """The glibc variant is chosen even if links lead to the loader, as in distributions, and musl is there, too."""
     put_glibc(image, path="usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2")
     (image / "usr/lib64").mkdir()
     (image / "usr/lib64/ld-linux-x86-64.so.2").symlink_to("/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2")
@@ -57,7 +57,7 @@ def test_an_image_with_glibc_gets_the_program_for_it(image: Path) -> None:
 
 
 def test_an_image_with_musl_alone_gets_the_program_for_that(image: Path) -> None:
-    """Also where a stand-in lies in the place of glibc's loader."""
+    """The musl variant is chosen, even if the path of glibc's loader is a link to musl's loader."""
     put(image, MUSL)
     assert choose_platform("claude_code", image, "x86_64") == "linux-x64-musl"
     (image / "lib64").mkdir()
@@ -66,13 +66,13 @@ def test_an_image_with_musl_alone_gets_the_program_for_that(image: Path) -> None
 
 
 def test_a_static_program_needs_nothing(image: Path) -> None:
-    """An image without a file is good for it."""
+    """A static program can run in an empty image."""
     assert choose_platform("codex", image, "x86_64") == "linux-x64"
     assert choose_platform("codex", image, "aarch64") == "linux-arm64"
 
 
 def test_an_image_for_another_machine_is_refused(image: Path) -> None:
-    """By its shell where the program is static, by its loader where not."""
+    """The machine type of an image is read from its shell for a static program, and otherwise from its loader."""
     put(image, SHELL, AARCH64)
     put_glibc(image, AARCH64)
     for name in ("codex", "claude_code"):
@@ -83,7 +83,7 @@ def test_an_image_for_another_machine_is_refused(image: Path) -> None:
 
 
 def test_an_image_without_a_libc_is_refused(image: Path) -> None:
-    """The message names both that would do."""
+    """The message names both libraries of which the program needs one."""
     with pytest.raises(ConfigError, match=r"no glibc .*; and the image has no musl") as caught:
         choose_platform("claude_code", image, "x86_64")
     assert caught.value.code == "agent-unfit"
@@ -92,7 +92,7 @@ def test_an_image_without_a_libc_is_refused(image: Path) -> None:
 
 @pytest.mark.parametrize("loader", [b"", b"#!/bin/sh\n", b"\x7fELF"])
 def test_what_is_no_loader_is_none(image: Path, loader: bytes) -> None:
-    """A hostile image gains nothing: it only is not run in."""
+    """A loader that is not a complete ELF file counts as missing, even if it contains the mark of glibc."""
     (image / "lib64").mkdir()
     (image / GLIBC).write_bytes(loader + b"GLIBC_PRIVATE")
     with pytest.raises(ConfigError):
@@ -100,13 +100,13 @@ def test_what_is_no_loader_is_none(image: Path, loader: bytes) -> None:
 
 
 def test_a_machine_without_programs_is_refused(image: Path) -> None:
-    """Whatever the image is."""
+    """A machine type for which no program exists is refused, even for a static program."""
     with pytest.raises(ConfigError, match="riscv64"):
         choose_platform("codex", image, "riscv64")
 
 
 def test_a_program_fits_by_what_its_own_header_says(image: Path, tmp_path: Path) -> None:
-    """Static, for glibc, for musl: each with what it names."""
+    """The loader that a program's ELF header names, if any, must be in the image."""
     require_fit(made(tmp_path, elf_file()), image, "x86_64")
     put_glibc(image)
     require_fit(made(tmp_path, elf_file(X86_64, f"/{GLIBC}")), image, "x86_64")
@@ -118,13 +118,13 @@ def test_a_program_fits_by_what_its_own_header_says(image: Path, tmp_path: Path)
 
 
 def test_a_program_for_another_machine_is_refused(image: Path, tmp_path: Path) -> None:
-    """No image helps it."""
+    """A program for another machine type than that of this machine is refused."""
     with pytest.raises(ConfigError, match="program is made for aarch64"):
         require_fit(made(tmp_path, elf_file(AARCH64)), image, "x86_64")
 
 
 def test_a_program_that_is_none_is_unusable(image: Path, tmp_path: Path) -> None:
-    """A launcher in a script would need what nobody has looked for."""
+    """A script is refused as a program, because nobody has checked that the image has its interpreter."""
     with pytest.raises(InfrastructureError) as caught:
         require_fit(made(tmp_path, b"#!/usr/bin/env node\n"), image, "x86_64")
     assert caught.value.code == "agent-unusable"

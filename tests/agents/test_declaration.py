@@ -1,4 +1,4 @@
-"""The file that declares an agent: SecureBench's own, and those of a user's directory."""
+"""Declarations of agents: those that come with SecureBench, and those in a user's directory."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ CALL = Call(executable="tiny", base_url="http://127.0.0.1:8788/v1", key_name="OP
 
 @pytest.fixture
 def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the user's directory of declarations, with ``tiny.yaml``."""
+    """Return the user's directory of declarations, which contains ``tiny.yaml``."""
     monkeypatch.setenv(plugins.AGENTS_VARIABLE, str(tmp_path))
     (tmp_path / "tiny.yaml").write_text(TINY)
     return tmp_path
 
 
 def declared(agents: Path, **changes: str) -> ConfigError:
-    """Return the error of ``tiny.yaml`` with texts replaced."""
+    """Return the error for ``tiny.yaml`` after each key of ``changes`` was replaced by its value."""
     text = TINY
     for old, new in changes.items():
         assert old in text
@@ -67,13 +67,13 @@ def declared(agents: Path, **changes: str) -> ConfigError:
 
 
 def test_every_own_declaration_is_valid() -> None:
-    """Reading one checks all of it, and each has a default version."""
+    """All declarations that come with SecureBench can be read, and each has a default version and variants."""
     assert {"codex", "claude_code"} <= set(PROGRAMS)
     assert all(known.is_own and known.pinned and known.variants for known in PROGRAMS.values())
 
 
 def test_a_file_in_the_users_directory_is_a_harness(agents: Path) -> None:
-    """It is found by its name, and its default model applies."""
+    """The harness has the name of the file, and the default model and arguments of the declaration."""
     assert plugins.is_known(ExtensionKind.HARNESS, "tiny")
     assert plugins.names(ExtensionKind.HARNESS)[-1] == "tiny"
     kind = plugins.load(ExtensionKind.HARNESS, "tiny")
@@ -86,7 +86,7 @@ def test_a_file_in_the_users_directory_is_a_harness(agents: Path) -> None:
 
 
 def test_arguments_depend_on_the_family_and_the_model(agents: Path) -> None:
-    """A family may have arguments of its own, and a variable a condition."""
+    """A family can replace the arguments, a variable can have a condition, and prompts are not expanded."""
     harness = ProviderHarness("tiny", ProviderSettings(model="big"))
     call = Call(executable="tiny", base_url="u", key_name="K", prompt="{model}", family="repo_patch")
     assert harness.argv(call) == ("tiny", "--repository", "{model}")
@@ -94,7 +94,7 @@ def test_arguments_depend_on_the_family_and_the_model(agents: Path) -> None:
 
 
 def test_events_are_read_by_rules(agents: Path) -> None:
-    """Texts, commands, counts and the statement that it gave up; whatever has another shape is ignored."""
+    """Rules extract texts, commands, counts and ``gave_up`` from events. Values of another type are ignored."""
     parser = ProviderHarness("tiny", ProviderSettings(model="m")).parser()
     assert isinstance(parser, MappedEventParser)
     parser.take({"type": "say", "message": {"content": [{"text": "a"}, {"text": 7}, "x", {"text": "b"}]}})
@@ -130,7 +130,7 @@ def test_events_are_read_by_rules(agents: Path) -> None:
     ],
 )
 def test_a_mistake_is_reported_with_its_place(agents: Path, old: str, new: str, line: int, expected: str) -> None:
-    """With the file, the line and the column."""
+    """A mistake in a declaration is reported with its file, line and column."""
     (problem, *_) = declared(agents, **{old: new}).problems
     assert problem.location is not None
     assert (problem.location.file, problem.location.line) == (str(agents / "tiny.yaml"), line)
@@ -139,7 +139,7 @@ def test_a_mistake_is_reported_with_its_place(agents: Path, old: str, new: str, 
 
 
 def test_settings_may_be_used_under_their_conditions(agents: Path) -> None:
-    """In arguments, variables, and what a file has of them even if they are not given."""
+    """Arguments and variables may use an optional setting under a condition, and files may without one."""
     text = TINY.replace('"{prompt}"]', '"{prompt}", {when: effort, arguments: ["{effort}"]}, "{extra_arguments}"]', 1)
     text = text.replace("when: exact_model", "when: instructions").replace("EXACT", "TEXT")
     text += "files: {mcp.json: '{mcp_servers_json}', TEXT.md: '{instructions}'}\n"
@@ -149,7 +149,7 @@ def test_settings_may_be_used_under_their_conditions(agents: Path) -> None:
 
 
 def test_an_own_name_is_not_replaced(agents: Path) -> None:
-    """A user's file with such a name is an error, and never another codex."""
+    """A user's file with the name of an agent of SecureBench is an error, and does not replace this agent."""
     (agents / "codex.yaml").write_text(TINY)
     with pytest.raises(ConfigError) as caught:
         find("codex")
@@ -159,7 +159,7 @@ def test_an_own_name_is_not_replaced(agents: Path) -> None:
 
 
 def test_files_with_other_names_are_ignored_with_the_reason(agents: Path) -> None:
-    """K26: a name becomes part of paths and messages; reserved names would never be used."""
+    """K26: files with unsafe or reserved names are not used, because names become part of paths and messages."""
     for name in (
         "Big.yaml",
         "a b.yaml",
@@ -186,7 +186,7 @@ def test_a_name_is_used_once(agents: Path) -> None:
 
 
 def test_files_are_put_into_each_home(tmp_path: Path) -> None:
-    """A shell of the image copies them, so that the program may change its own; every user can read them."""
+    """A shell copies the declared files into the home, so that the program may change them; all users can read them."""
     files = DeclaredFiles({".tiny/settings.json": '{"url": "{base_url}", "other": {}}'}, {"base_url": "http://x"})
     (mount,) = files.mounts
     copied = mount.source / ".tiny/settings.json"

@@ -1,4 +1,4 @@
-"""ELF headers: what is needed of them, and nothing that a hostile file could do with it."""
+"""The reader of ELF headers: valid headers, other files, and hostile headers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def read(path: Path, data: bytes) -> Elf | None:
-    """Return what is read of a file that holds this."""
+    """Write ``data`` to a file, and return the header that is read from it."""
     path.write_bytes(data)
     with opened(path, os.O_RDONLY) as descriptor:
         return read_elf(descriptor)
@@ -37,19 +37,19 @@ def read(path: Path, data: bytes) -> Elf | None:
     ],
 )
 def test_machine_and_loader_are_read(tmp_path: Path, data: bytes, expected: Elf) -> None:
-    """In either byte order; 32-bit files are told apart."""
+    """Machine type and loader are read in either byte order. Of a 32-bit file, only the machine type is read."""
     assert read(tmp_path / "file", data) == expected
 
 
 @pytest.mark.parametrize("data", [b"", b"#!/bin/sh\n", b"\x7fELF", elf_file()[:63]])
 def test_other_files_are_none(tmp_path: Path, data: bytes) -> None:
-    """A script, an empty file, a header that is cut off."""
+    """An empty file, a script and a truncated header are not ELF files."""
     assert read(tmp_path / "file", data) is None
 
 
 @given(changes=st.lists(st.tuples(st.integers(4, 200), st.integers(0, 255)), max_size=30), cut=st.integers(0, 240))
 def test_no_header_does_harm(tmp_path: Path, changes: list[tuple[int, int]], cut: int) -> None:
-    """Whatever stands in it, reading ends with a bounded answer."""
+    """Reading a damaged header returns ``None`` or a header with a loader of limited length."""
     data = bytearray(elf_file(X86_64, "/lib64/ld-linux-x86-64.so.2"))
     for position, value in changes:
         data[position % len(data)] = value
@@ -58,7 +58,7 @@ def test_no_header_does_harm(tmp_path: Path, changes: list[tuple[int, int]], cut
 
 
 def test_this_interpreter_is_read() -> None:
-    """A real program of this machine."""
+    """The machine type of the running Python interpreter is read correctly."""
     with opened(os.path.realpath(sys.executable), os.O_RDONLY) as descriptor:
         found = read_elf(descriptor)
     assert found is not None

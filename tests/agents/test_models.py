@@ -1,4 +1,4 @@
-"""The models that examples and documents name are models that the pinned programs know."""
+"""The pinned programs know the models that examples and documents name."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "benchmarks").rglob("*.yaml") if "\n    model: " in path.read_text())
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
 NOT_REAL = {"scripted-model", "my-model", "my-deployment"}
-"""The names in the guides to the scripted provider, and to agents, servers and deployments of one's own."""
+"""Placeholder names in the guides to the scripted provider, and to a user's own agents, servers and deployments."""
 CLOUD_NAME = re.compile(r"us\.anthropic\.(.*)-v1")
-"""How Bedrock names a model of Anthropic."""
+"""Matches Bedrock's name of an Anthropic model. The group is Anthropic's own name."""
 
 NOT_FOR_TASKS = re.compile(r"codex-auto-review|gpt-daybreak-.*")
-"""Models in Codex's list that are not meant for work like ours."""
+"""Models in Codex's list that are not meant for coding tasks."""
 
 
 def _knows(program: str, model: str) -> bool:
@@ -35,7 +35,7 @@ def _knows(program: str, model: str) -> bool:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT / "benchmarks")))
 def test_an_example_names_a_model_that_its_program_knows(path: Path) -> None:
-    """F7: with a model that it does not know, a program's score may be lower than it could be."""
+    """F7: the program knows the model of its example, because an unknown model may lower the score."""
     harness = YAML(typ="safe").load(path)["harness"]
     if harness["type"] == "model":
         assert harness["config"]["model"] in NOT_REAL
@@ -44,7 +44,7 @@ def test_an_example_names_a_model_that_its_program_knows(path: Path) -> None:
 
 
 def test_pages_name_models_that_a_program_knows() -> None:
-    """The same for each ``model:`` in README and documents, and for the examples: there are some of each program."""
+    """Codex or Claude Code knows each ``model:`` in the README and documents, and both programs have an example."""
     named = {
         model for page in PAGES for model in re.findall(r"""\bmodel: *["']?([\w.\[\]-]*\w)""", page.read_text("utf-8"))
     }
@@ -58,7 +58,10 @@ def test_pages_name_models_that_a_program_knows() -> None:
 
 
 def test_names_that_are_not_listed_are_unknown() -> None:
-    """Only the pinned version's list is known; a dated name is that of its model."""
+    """A model that the pinned version does not list is unknown, except a listed name with a date.
+
+    Another version counts as knowing every model.
+    """
     assert not _knows("codex", "gpt-5-codex")
     assert not _knows("claude_code", "claude-3-5-sonnet-latest")
     assert _knows("codex", "gpt-5.5-2026-04-01")
@@ -70,7 +73,7 @@ def test_names_that_are_not_listed_are_unknown() -> None:
 def test_the_catalogue_lists_the_models_of_the_pinned_program(
     name: str, agent_program: Callable[[str], AgentProgram]
 ) -> None:
-    """Codex has its list as JSON; Claude Code names its aliases and models in quotes."""
+    """Codex contains exactly the listed models, as JSON; Claude Code contains each listed model in quotes."""
     program, models = agent_program(name), PROGRAMS[name].models
     with (program.directory / program.executable).open("rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

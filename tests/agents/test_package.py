@@ -1,4 +1,4 @@
-"""A package's archive: files below one directory, and whatever else somebody put into one is refused."""
+"""The inspection of a package's archive: it may contain only files and directories below one directory."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def inspected(data: bytes, tmp_path: Path) -> Package:
-    """Inspect an archive."""
+    """Write ``data`` to an archive file, and return the result of its inspection."""
     (tmp_path / "archive.tgz").write_bytes(data)
     return inspect(tmp_path / "archive.tgz", "the archive")
 
 
 def test_a_package_says_what_it_is(tmp_path: Path) -> None:
-    """Its name and version, its executables without their top directory, and the digest of the tar archive in it."""
+    """A package has a name, a version, files, executables (both relative to the top directory) and a tar digest."""
     data = package("@scope/tool", "1.2.3", "bin/deep/tool", entry("package/README.md", b"x"))
     digest = f"sha256:{hashlib.sha256(gzip.decompress(data)).hexdigest()}"
     executables = frozenset({"bin/deep/tool"})
@@ -68,14 +68,14 @@ def test_a_package_says_what_it_is(tmp_path: Path) -> None:
     ids=lambda bad: bad[0].name[:24].encode("unicode_escape").decode() + bad[0].type.decode(),
 )
 def test_what_no_package_has_is_refused(tmp_path: Path, bad: Any) -> None:
-    """It would lead outside, hide something, or be there twice."""
+    """An archive with an unsafe path, link, special file, duplicate, whiteout or unsuitable mode is refused."""
     with pytest.raises(InfrastructureError) as caught:
         inspected(package("tool", "1", "bin/tool", bad), tmp_path)
     assert caught.value.code == "agent-unusable"
 
 
 def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    """It could not be written down."""
+    """An archive with a path that is not valid UTF-8 is refused."""
     data = gzip.decompress(archive(entry("package/aaaa", b"x")))
     header = bytearray(data[:512])
     header[8:12] = b"\xff\xfe\xff\xfe"
@@ -87,14 +87,14 @@ def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"no archive", gzip.compress(b"no archive", mtime=0), b"\x1f\x8b\x08"])
 def test_what_is_no_archive_is_refused(tmp_path: Path, data: bytes) -> None:
-    """With the error of an archive, not of a machine."""
+    """Data that is not a gzipped tar archive is refused as an unusable archive."""
     with pytest.raises(InfrastructureError) as caught:
         inspected(data, tmp_path)
     assert caught.value.code == "agent-unusable"
 
 
 def test_an_archive_that_is_cut_short_is_refused(tmp_path: Path) -> None:
-    """At any point of it."""
+    """A truncated archive is refused, wherever it ends."""
     data = package("tool", "1", "bin/tool", data=os.urandom(3000))
     for length in (len(data) // 4, len(data) // 2, len(data) - 9):
         place = tmp_path / str(length)
@@ -109,7 +109,7 @@ def test_an_archive_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     ids=["bytes", "members", "ratio"],
 )
 def test_what_is_too_much_is_refused(tmp_path: Path, limits: ArchiveLimits, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes, files, and zeros that take no room in an archive."""
+    """An archive that exceeds the limit for bytes, members or compression ratio is refused."""
     monkeypatch.setattr(package_module, "LIMITS", limits)
     with pytest.raises(InfrastructureError, match=r"more than|larger than|expand to at least") as caught:
         inspected(package("tool", "1", "bin/tool", entry("package/zeros", bytes(4_000_000))), tmp_path)
@@ -118,6 +118,6 @@ def test_what_is_too_much_is_refused(tmp_path: Path, limits: ArchiveLimits, monk
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"name": "x"}', b'{"name": 1, "version": "1"}', b"\xff"])
 def test_a_package_without_a_name_is_refused(tmp_path: Path, text: bytes) -> None:
-    """Nobody would know what it is."""
+    """An archive whose ``package.json`` has no valid name and version is refused."""
     with pytest.raises(InfrastructureError, match="with a name and a version"):
         inspected(archive(entry("package/package.json", text)), tmp_path)

@@ -1,4 +1,4 @@
-"""The real programs, as they are pinned: what they are, and that they start in real sandboxes of the base image."""
+"""The pinned versions of real programs match the catalogue, and start in sandboxes of the base image."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ every_program = pytest.mark.parametrize("name", ["codex", "claude_code"])
 
 @every_program
 def test_a_pinned_program_is_what_the_catalogue_says(name: str, agent_program: Callable[[str], AgentProgram]) -> None:
-    """Its version, its integrity, its machine, and the loader that it names, or none."""
+    """The version, integrity, machine type and loader (if any) of the real program are those of the catalogue."""
     program = agent_program(name)
     known = PROGRAMS[name]
     variant = known.variant(program.platform)
@@ -50,7 +50,7 @@ def test_a_pinned_program_is_what_the_catalogue_says(name: str, agent_program: C
 def test_a_pinned_program_starts_in_a_sandbox(
     name: str, agent_program: Callable[[str], AgentProgram], driver: SandboxDriver, base_image: ResolvedImage
 ) -> None:
-    """As nobody, on a read-only root without a network, mounted read-only, it prints its version."""
+    """In a sandbox with the default settings (unprivileged user, no network), the program prints its version."""
     with driver.image_tree(base_image) as lease:
         platform = choose_platform(name, lease.root, image=base_image.reference)
         program = agent_program(name)

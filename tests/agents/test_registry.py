@@ -28,21 +28,21 @@ def fetched(registry: NpmRegistry, integrity: str = integrity(DATA)) -> bytes:
 
 
 def test_a_version_and_a_tag_are_looked_up(npm: FakeNpm, registry: NpmRegistry) -> None:
-    """Both give an exact version, and the digest of its archive."""
+    """A version and a tag are both resolved to an exact version and the digest of its archive."""
     integrity = npm.publish(NAME, "1.2.3", DATA, tags=("latest",))
     assert registry.release(NAME, "latest") == ("1.2.3", integrity)
     assert registry.release(NAME, "1.2.3") == ("1.2.3", integrity)
 
 
 def test_an_archive_has_a_conventional_address(npm: FakeNpm, registry: NpmRegistry) -> None:
-    """The address that the registry's document names, on another host, is ignored."""
+    """An archive is requested at its usual path on the registry, not at the URL in the registry's document."""
     npm.publish(NAME, "1.2.3", DATA)
     assert fetched(registry) == DATA
     assert [request.path for request in npm.requests] == ["/@scope/tool/-/tool-1.2.3.tgz"]
 
 
 def test_a_broken_connection_is_resumed(npm: FakeNpm, registry: NpmRegistry) -> None:
-    """What was received is not requested again."""
+    """After a connection breaks, only the missing bytes are requested."""
     npm.publish(NAME, "1.2.3", DATA)
     npm.faults[".tgz"] = [breaks_after(1000)]
     assert fetched(registry) == DATA
@@ -51,7 +51,7 @@ def test_a_broken_connection_is_resumed(npm: FakeNpm, registry: NpmRegistry) -> 
 
 @pytest.mark.parametrize("wanted", [integrity(b"another"), "sha512-short", ""])
 def test_another_archive_is_refused(npm: FakeNpm, registry: NpmRegistry, wanted: str) -> None:
-    """The download checks the integrity."""
+    """An archive that does not have the expected hash is refused, and so is an invalid expected hash."""
     npm.publish(NAME, "1.2.3", DATA)
     with pytest.raises(InfrastructureError, match="is not the expected file") as caught:
         fetched(registry, wanted)
@@ -60,7 +60,7 @@ def test_another_archive_is_refused(npm: FakeNpm, registry: NpmRegistry, wanted:
 
 @pytest.mark.parametrize("status", [401, 403, 418, 500])
 def test_a_registry_that_refuses_is_unavailable(npm: FakeNpm, registry: NpmRegistry, status: int) -> None:
-    """The message contains its status, and how to install without it."""
+    """The error contains the HTTP status, and how to install a program without the registry."""
     npm.faults[".tgz"] = [says(status)] * 5
     with pytest.raises(InfrastructureError, match=str(status)) as caught:
         fetched(registry)
@@ -69,14 +69,14 @@ def test_a_registry_that_refuses_is_unavailable(npm: FakeNpm, registry: NpmRegis
 
 
 def test_a_missing_version_is_unknown(npm: FakeNpm, registry: NpmRegistry) -> None:
-    """The network is not at fault."""
+    """A version that the registry does not have is a configuration error, not a network error."""
     with pytest.raises(ConfigError, match=r"does not have @scope/tool 9\.9\.9") as caught:
         registry.release(NAME, "9.9.9")
     assert caught.value.code == "agent-unknown-version"
 
 
 def test_a_registry_that_cannot_be_reached_is_unavailable() -> None:
-    """The message names it."""
+    """If the connection is refused, the error names the registry."""
     with pytest.raises(InfrastructureError, match=r"127\.0\.0\.1:9 cannot provide .*: Connection refused") as caught:
         NpmRegistry("http://127.0.0.1:9").release(NAME, "latest")
     assert caught.value.code == "agent-unavailable"
@@ -87,7 +87,7 @@ def test_a_registry_that_cannot_be_reached_is_unavailable() -> None:
     [b"", b"[]", b'"text"', b"{", b'{"version": 1, "dist": {}}', b'{"version": "1.2.3"}', b"\xff", b"[" * 100_000],
 )
 def test_an_invalid_document_is_refused(npm: FakeNpm, registry: NpmRegistry, document: bytes) -> None:
-    """A captive portal, a proxy's page, or worse."""
+    """A response that does not describe a package, such as the page of a captive portal, is refused."""
     npm.files[f"/{NAME}/latest"] = Content(document)
     with pytest.raises(InfrastructureError, match="does not describe a package") as caught:
         registry.release(NAME, "latest")
@@ -96,7 +96,7 @@ def test_an_invalid_document_is_refused(npm: FakeNpm, registry: NpmRegistry, doc
 
 @pytest.mark.parametrize("integrity", ["", "sha1-2jmj7l5rSw0yVb/vlWAYkK/YBwk=", "sha512-short", None, 5])
 def test_a_version_without_a_sha512_is_refused(npm: FakeNpm, registry: NpmRegistry, integrity: object) -> None:
-    """Its archive could not be checked, or only against a weak hash."""
+    """A version without a valid sha512 hash is refused, because its archive cannot be checked."""
     npm.publish(NAME, "1.2.3", DATA, integrity=integrity)
     with pytest.raises(InfrastructureError, match="no sha512") as caught:
         registry.release(NAME, "1.2.3")
@@ -106,7 +106,7 @@ def test_a_version_without_a_sha512_is_refused(npm: FakeNpm, registry: NpmRegist
 
 
 def test_the_sha512_is_found_among_other_hashes(npm: FakeNpm, registry: NpmRegistry) -> None:
-    """The field may contain several, separated by spaces."""
+    """The sha512 hash is used if the integrity contains several hashes, separated by spaces."""
     integrity = npm.publish(NAME, "1.2.3", DATA)
     npm.publish(NAME, "1.2.3", DATA, integrity=f"sha1-2jmj7l5rSw0yVb/vlWAYkK/YBwk= {integrity}")
     assert registry.release(NAME, "1.2.3").integrity == integrity
@@ -116,7 +116,7 @@ def test_the_sha512_is_found_among_other_hashes(npm: FakeNpm, registry: NpmRegis
 def test_downloads_have_a_limit(
     npm: FakeNpm, registry: NpmRegistry, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    """Of archives and documents."""
+    """An archive or document that is larger than its limit is refused."""
     npm.publish(NAME, "1.2.3", DATA)
     monkeypatch.setattr(registry_module, limit, 10)
     with pytest.raises(InfrastructureError, match="more than 10 bytes"):
@@ -124,7 +124,7 @@ def test_downloads_have_a_limit(
 
 
 def test_a_redirect_off_tls_is_refused(npm: FakeNpm, registry: NpmRegistry) -> None:
-    """Plain HTTP is allowed on this machine alone."""
+    """A redirect to plain HTTP on another machine is refused."""
     npm.faults[".tgz"] = [redirects("http://192.0.2.1/x.tgz")]
     with pytest.raises(InfrastructureError, match="has no TLS"):
         fetched(registry)
@@ -134,7 +134,7 @@ def test_a_redirect_off_tls_is_refused(npm: FakeNpm, registry: NpmRegistry) -> N
     "url", ["http://registry.example.org", "ftp://127.0.0.1", "registry", "https://", "https://user:secret@example.org"]
 )
 def test_an_unsafe_address_is_refused(url: str) -> None:
-    """Before any connection, and without a password in the message."""
+    """A registry URL that is invalid or unsafe is refused, and the message contains no password."""
     with pytest.raises(ConfigError) as caught:
         NpmRegistry(url)
     assert caught.value.code == "agent-unavailable"
@@ -142,7 +142,7 @@ def test_an_unsafe_address_is_refused(url: str) -> None:
 
 
 def test_npms_own_settings_are_used(tmp_path: Path) -> None:
-    """SecureBench's variable comes first, then npm's, then the user's file, then the public registry."""
+    """SecureBench's variable takes precedence over npm's, then come ``.npmrc`` and the public registry."""
     home = {"HOME": str(tmp_path)}
     assert configured(home) == REGISTRY
     (tmp_path / ".npmrc").write_text("fund=false\n; registry=https://old\nregistry = https://file.example/npm/\n")
@@ -153,13 +153,13 @@ def test_npms_own_settings_are_used(tmp_path: Path) -> None:
 
 
 def test_a_registry_may_be_below_a_path(npm: FakeNpm) -> None:
-    """Mirrors often are."""
+    """The URL of a registry may have a path, as those of many mirrors do."""
     npm.files["/api/npm/@scope/tool/-/tool-1.2.3.tgz"] = Content(DATA)
     assert fetched(NpmRegistry(f"{npm.url}/api/npm/")) == DATA
 
 
 def test_a_registry_is_asked_whether_it_responds(npm: FakeNpm, registry: NpmRegistry) -> None:
-    """Any response counts."""
+    """``ask`` accepts any response, even a 404, and fails if the connection is refused."""
     registry.ask()
     with pytest.raises(InfrastructureError, match="is unavailable: Connection refused"):
         NpmRegistry("http://127.0.0.1:9").ask()

@@ -1,4 +1,4 @@
-"""The file of pinned requirements: everything that pip does not only look up by name is refused."""
+"""The reader of pinned requirements: only exact versions with hashes are accepted."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ HASH = f"--hash=sha256:{'ab' * 32}"
 
 
 def read(tmp_path: Path, text: str) -> tuple[str, ...]:
-    """Read a file with this text."""
+    """Return the requirements of a file with this text."""
     path = tmp_path / "requirements.txt"
     path.write_text(text)
     return read_requirements(path)
 
 
 def test_pins_with_hashes_are_read(tmp_path: Path) -> None:
-    """In the form that usual tools write: comments, continued lines and several hashes."""
+    """Comments, continued lines and several hashes are understood, because common tools write them."""
     text = f"# made by a tool\n\na.b==1.0+cpu {HASH}  # via c\nc-d==2!3 \\\n    {HASH} \\\n    {HASH}\n    # via e\n"
     assert read(tmp_path, text) == (f"a.b==1.0+cpu {HASH}", f"c-d==2!3 {HASH} {HASH}")
 
@@ -51,7 +51,7 @@ def test_pins_with_hashes_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_anything_else_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
-    """I26: an option, address, path or marker, and what has no version or no hash."""
+    """I26: a line with an option, URL, path or marker, or without exact version or sha256 hash, is refused."""
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, f"first==1 {HASH}\n{line}\nlast==1 {HASH}\n")
     assert caught.value.code == "agent-requirements"
@@ -59,13 +59,13 @@ def test_anything_else_is_refused_with_its_line(tmp_path: Path, line: str) -> No
 
 
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
-    """Nothing would be installed."""
+    """A file without requirements is refused, because nothing would be installed."""
     with pytest.raises(ConfigError, match="no requirement"):
         read(tmp_path, "# nothing\n")
 
 
 def test_the_own_file_is_read() -> None:
-    """The requirements that come with SecureBench are of this form."""
+    """The requirements files that come with SecureBench are valid, and contain the agent's own package."""
     import securebench
 
     own = Path(securebench.__file__).parent.glob("agents/programs/*.txt")

@@ -32,7 +32,7 @@ arguments: ["{{prompt}}"]
 
 @pytest.fixture(autouse=True)
 def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the user's directory of declarations."""
+    """Return the user's directory of declarations, which is empty."""
     directory = tmp_path / "agents"
     directory.mkdir()
     monkeypatch.setenv(plugins.AGENTS_VARIABLE, str(directory))
@@ -49,7 +49,7 @@ def _private(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def archived(agents: Path, top: str = "mine") -> None:
-    """Declare an archive with one program."""
+    """Write an archive with the program ``run.py`` below ``top``, and its declaration ``mine.yaml``."""
     (agents / "run.py").write_text("print('hello')\n")
     (agents / "run.py").chmod(0o644)
     with tarfile.open(agents / "mine.tgz", "w:gz") as tar:
@@ -60,7 +60,7 @@ def archived(agents: Path, top: str = "mine") -> None:
 
 
 def test_an_archive_beside_the_file_is_installed(agents: Path, cache: AgentStore) -> None:
-    """Its top directory has any name, and what runs on a runtime need not be executable."""
+    """The archive may have any top directory. A program with a runtime need not be executable."""
     archived(agents)
     program = cache.install("mine")
     assert (program.version, program.executable) == ("2.0", "run.py")
@@ -70,7 +70,7 @@ def test_an_archive_beside_the_file_is_installed(agents: Path, cache: AgentStore
 
 
 def test_an_exchanged_archive_is_refused(agents: Path, cache: AgentStore) -> None:
-    """The hash is that of the declaration."""
+    """An archive that does not have the hash in its declaration is refused."""
     archived(agents)
     with (agents / "mine.tgz").open("ab") as file:
         file.write(b"more")
@@ -81,7 +81,7 @@ def test_an_exchanged_archive_is_refused(agents: Path, cache: AgentStore) -> Non
 
 
 def test_an_archive_must_have_one_top_directory(agents: Path, cache: AgentStore) -> None:
-    """Otherwise it is not clear what its paths are relative to."""
+    """An archive whose top directory is ``..`` is refused."""
     archived(agents, top="..")
     with pytest.raises(InfrastructureError, match="invalid path"):
         cache.install("mine")
@@ -99,7 +99,7 @@ def test_an_archive_must_have_one_top_directory(agents: Path, cache: AgentStore)
 def test_a_bad_archive_is_explained(
     changes: dict[str, Any], why: str, hint: str, agents: Path, cache: AgentStore
 ) -> None:
-    """With what was found and what was expected; the declaration of another archive gets its hash."""
+    """The error for a wrong hash shows the new one. The error for bad content shows what was found and expected."""
     archived(agents)
     with tarfile.open(agents / "mine.tgz", "w:gz") as tar:
         tar.add(agents / "run.py", **{"arcname": "mine/run.py", **changes})
@@ -117,7 +117,7 @@ def test_a_bad_archive_is_explained(
 
 @pytest.mark.parametrize("is_invalid", [False, True])
 def test_a_program_without_a_declaration_is_removed(is_invalid: bool, agents: Path, cache: AgentStore) -> None:
-    """It is listed and removed by its stored name, also if its declaration became invalid."""
+    """A program whose declaration was deleted or became invalid can still be listed and removed by name."""
     archived(agents)
     cache.install("mine")
     cache.close()
@@ -134,14 +134,14 @@ def test_a_program_without_a_declaration_is_removed(is_invalid: bool, agents: Pa
 
 
 def test_other_versions_are_only_on_npm(agents: Path, cache: AgentStore) -> None:
-    """A declaration has the hash of one archive."""
+    """A program that is not on npm has only its declared version, because the declaration has only one hash."""
     archived(agents)
     with pytest.raises(ConfigError, match=r"only in version 2\.0"):
         cache.install("mine", "3.0.0")
 
 
 def test_wheels_become_a_program(agents: Path, cache: AgentStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are unpacked and not run; the pinned hashes of the requirements are its integrity."""
+    """Wheels are unpacked into a program. Its integrity is the digest of the requirements file."""
     pin = f"mine==1.0 --hash=sha256:{'0' * 64}"
 
     def fetch(requirements: tuple[str, ...], python: str, directory: Path) -> None:
@@ -165,7 +165,7 @@ def test_wheels_become_a_program(agents: Path, cache: AgentStore, monkeypatch: p
 def test_a_hostile_wheel_writes_nothing_on_the_host(
     agents: Path, cache: AgentStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I25: the name of a program in a wheel is not a path."""
+    """I25: a wheel with a path as the name of a console script is refused, and writes nothing to this path."""
 
     def fetch(_requirements: object, _python: str, directory: Path) -> None:
         with zipfile.ZipFile(directory / "mine-1.0-py3-none-any.whl", "w") as wheel:
@@ -184,7 +184,7 @@ def test_a_hostile_wheel_writes_nothing_on_the_host(
 
 
 def test_no_source_archive_runs_on_the_host(agents: Path, cache: AgentStore, tmp_path: Path) -> None:
-    """I26: pip runs the code of a source archive that a URL names, also if it may download only wheels."""
+    """I26: a requirement with a URL is refused: pip would run code of a source archive, even with ``--only-binary``."""
     data = f"open({str(tmp_path / 'canary')!r}, 'w')\n".encode()
     with tarfile.open(agents / "evil-1.0.tar.gz", "w:gz") as archive:
         entry = tarfile.TarInfo("evil-1.0/setup.py")

@@ -1,4 +1,4 @@
-"""The agents' cache: whole or not there, held to an integrity, installed once, and needing nobody afterwards."""
+"""The agent store: complete installations, checks of the integrity, concurrent use, and use without a registry."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ _PROCESSES = 3
 
 
 def release(version: str = VERSION, *more: Any, data: bytes = b"#!/bin/sh\n", suffix: str = "-linux-x64") -> bytes:
-    """Return the archive of a version of codex."""
+    """Return the archive of a version of codex, with ``more`` members."""
     return package(CODEX, version + suffix, EXECUTABLE, *more, data=data)
 
 
 @pytest.fixture
 def integrity(npm: FakeNpm) -> str:
-    """Publish a version of codex that is not pinned, and give its integrity."""
+    """Publish a version of codex that is not the pinned one, and return its integrity."""
     return npm.publish(CODEX, f"{VERSION}-linux-x64", release())
 
 
 def left(store: AgentStore) -> list[str]:
-    """Return the references of all images, and the top directories of unfinished work and of trees."""
+    """Return the references of all images, and ``work`` or ``trees`` for each entry of these directories."""
     top = store.images.directory
     if not top.exists():
         return []
@@ -70,7 +70,7 @@ def left(store: AgentStore) -> list[str]:
 
 
 def test_a_program_is_installed(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
-    """It is where it says, by its version, platform and integrity, and nothing is left of the work."""
+    """The installed program has the requested version and the published content, and no temporary files remain."""
     program = cache.install("codex", VERSION, X64)
     assert (program.name, program.version, program.platform) == ("codex", VERSION, X64)
     assert program.integrity == integrity
@@ -80,7 +80,7 @@ def test_a_program_is_installed(cache: AgentStore, npm: FakeNpm, integrity: str)
 
 
 def test_a_program_that_is_there_needs_no_registry(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
-    """Neither for its version nor for itself, also in another process that knows of none."""
+    """An installed program is resolved and returned without the registry, by the same store object or a new one."""
     program = cache.install("codex", VERSION, X64)
     requests_before = len(npm.requests)
     assert cache.install("codex", VERSION, X64) == program
@@ -91,7 +91,7 @@ def test_a_program_that_is_there_needs_no_registry(cache: AgentStore, npm: FakeN
 
 
 def test_a_program_is_held_once(cache: AgentStore, integrity: str) -> None:
-    """A run takes it for each of its images, of which there may be hundreds."""
+    """Repeated calls of ``install`` open no more files: a run may make hundreds, one for each of its images."""
     cache.install("codex", VERSION, X64)
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(10):
@@ -100,14 +100,14 @@ def test_a_program_is_held_once(cache: AgentStore, integrity: str) -> None:
 
 
 def test_latest_is_one_version(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
-    """It is looked up among those that people install, and is exact from then on."""
+    """``latest`` is looked up in the main package, and resolved to an exact version."""
     npm.publish(CODEX, VERSION, b"", tags=("latest",))
     assert cache.resolve("codex", "latest", X64) == (VERSION, integrity)
     assert cache.install("codex", "latest", X64).version == VERSION
 
 
 def test_a_version_that_a_registry_makes_up_is_refused(cache: AgentStore, npm: FakeNpm) -> None:
-    """It would be part of a path."""
+    """A tag that the registry resolves to an invalid version is refused, because a version becomes part of a path."""
     npm.publish(CODEX, "../../../etc", b"", tags=("latest",))
     npm.files[f"/{CODEX}/latest"] = npm.files[f"/{CODEX}/../../../etc"]
     with pytest.raises(ConfigError) as caught:
@@ -116,7 +116,7 @@ def test_a_version_that_a_registry_makes_up_is_refused(cache: AgentStore, npm: F
 
 
 def test_the_pinned_version_is_the_default(cache: AgentStore) -> None:
-    """With the integrity that this release was tested with: no registry is asked."""
+    """Without a version, the pinned version is used, and the integrity is that of the declaration."""
     for known in PROGRAMS.values():
         for variant in known.variants:
             assert cache.resolve(known.name, None, variant.platform) == (known.pinned, variant.integrity)
@@ -124,7 +124,7 @@ def test_the_pinned_version_is_the_default(cache: AgentStore) -> None:
 
 
 def test_a_pinned_version_is_held_to_its_pin(cache: AgentStore, npm: FakeNpm) -> None:
-    """A registry that gives another archive, and says that it is right, is not believed."""
+    """An archive of the pinned version must have the pinned hash, even if the registry names another hash."""
     pinned = PROGRAMS["codex"].pinned
     npm.publish(CODEX, f"{pinned}-linux-x64", release(pinned))
     with pytest.raises(InfrastructureError, match="not the expected file") as caught:
@@ -134,7 +134,7 @@ def test_a_pinned_version_is_held_to_its_pin(cache: AgentStore, npm: FakeNpm) ->
 
 
 def test_an_archive_that_was_exchanged_is_refused(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
-    """Nothing of it is unpacked."""
+    """An archive that does not have the hash from the registry is refused, and nothing of it stays in the store."""
     npm.faults[".tgz"] = [says(200, release(data=b"#!/bin/sh\nother\n"))]
     with pytest.raises(InfrastructureError) as caught:
         cache.install("codex", VERSION, X64)
@@ -143,7 +143,7 @@ def test_an_archive_that_was_exchanged_is_refused(cache: AgentStore, npm: FakeNp
 
 
 def test_an_archive_that_is_cut_short_is_refused(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
-    """Also one whose length the server does not know better."""
+    """A truncated archive is refused, even if the response announces the shorter length."""
     npm.faults[".tgz"] = [says(200, release()[:-1])]
     with pytest.raises(InfrastructureError) as caught:
         cache.install("codex", VERSION, X64)
@@ -151,7 +151,7 @@ def test_an_archive_that_is_cut_short_is_refused(cache: AgentStore, npm: FakeNpm
 
 
 def test_a_connection_that_breaks_is_no_trouble(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
-    """The rest is fetched, and all of it is held to the integrity."""
+    """After a connection breaks, the rest of the archive is downloaded, and the program is installed."""
     npm.faults[".tgz"] = [breaks_after(50)]
     assert cache.install("codex", VERSION, X64).integrity == integrity
 
@@ -168,7 +168,7 @@ def test_a_connection_that_breaks_is_no_trouble(cache: AgentStore, npm: FakeNpm,
     ids=["version", "platform", "link", "executable", "package"],
 )
 def test_an_archive_of_something_else_is_refused(cache: AgentStore, npm: FakeNpm, data: bytes) -> None:
-    """Although its integrity is what the registry says: nothing of it is kept."""
+    """An archive with the right hash but unexpected content is refused, and nothing of it stays in the store."""
     npm.publish(CODEX, f"{VERSION}-linux-x64", data)
     with pytest.raises((InfrastructureError, ConfigError)) as caught:
         cache.install("codex", VERSION, X64)
@@ -177,7 +177,7 @@ def test_an_archive_of_something_else_is_refused(cache: AgentStore, npm: FakeNpm
 
 
 def test_what_is_not_executable_is_refused(cache: AgentStore, npm: FakeNpm) -> None:
-    """Each task would find that out."""
+    """A package whose program is not an executable file is refused at installation, before any task fails."""
     described = entry("package/package.json", b'{"name": "@openai/codex", "version": "9.8.7-linux-x64"}')
     npm.publish(CODEX, f"{VERSION}-linux-x64", archive(described, entry(f"package/{EXECUTABLE}", b"x")))
     with pytest.raises(InfrastructureError, match="is not executable"):
@@ -185,7 +185,7 @@ def test_what_is_not_executable_is_refused(cache: AgentStore, npm: FakeNpm) -> N
 
 
 def test_without_registry_and_cache_the_error_says_how_to_go_on(tmp_path: Path) -> None:
-    """Fetch the archive elsewhere, and install it from the file."""
+    """The hint says how to get the archive on another machine, and how to install it from the file."""
     with pytest.raises(InfrastructureError, match="npm registry") as caught:
         AgentStore(ImageStore(tmp_path / "images"), NpmRegistry("http://127.0.0.1:9")).install("codex", None, X64)
     assert caught.value.code == "agent-unavailable"
@@ -208,7 +208,7 @@ def test_without_registry_and_cache_the_error_says_how_to_go_on(tmp_path: Path) 
 def test_what_is_not_known_is_refused(
     cache: AgentStore, name: str, version: str | None, platform: str | None, code: str
 ) -> None:
-    """Before anything is made on the disk."""
+    """An unknown program, version or platform is refused, and nothing is added to the store."""
     with pytest.raises(ConfigError) as caught:
         cache.install(name, version, platform)
     assert caught.value.code == code
@@ -216,7 +216,7 @@ def test_what_is_not_known_is_refused(
 
 
 def test_a_machine_that_no_program_is_made_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is downloaded for it."""
+    """A machine type for which there are no programs is an error that names the type."""
     assert machine_platform("aarch64") == "linux-arm64"
     monkeypatch.setattr(platform, "machine", lambda: "s390x")
     with pytest.raises(ConfigError, match="s390x") as caught:
@@ -225,7 +225,7 @@ def test_a_machine_that_no_program_is_made_for_is_told(monkeypatch: pytest.Monke
 
 
 def test_an_archive_of_this_machine_is_installed(cache: AgentStore, npm: FakeNpm, tmp_path: Path) -> None:
-    """It says itself what it is, and no registry is asked."""
+    """An archive file identifies its program, whatever its name is, and is installed without the registry."""
     path = tmp_path / "any-name.tgz"
     path.write_bytes(package("@anthropic-ai/claude-code-linux-x64-musl", "9.0.0", "claude"))
     program = cache.install_file(path)
@@ -237,7 +237,7 @@ def test_an_archive_of_this_machine_is_installed(cache: AgentStore, npm: FakeNpm
 
 
 def test_an_archive_of_another_program_than_was_named_is_refused(cache: AgentStore, tmp_path: Path) -> None:
-    """The wrong file was given."""
+    """An archive of codex is refused if the caller asked for Claude Code."""
     path = tmp_path / "codex.tgz"
     path.write_bytes(release())
     with pytest.raises(ConfigError, match="not claude_code"):
@@ -246,7 +246,7 @@ def test_an_archive_of_another_program_than_was_named_is_refused(cache: AgentSto
 
 
 def test_an_archive_of_a_pinned_version_must_be_the_pinned_one(cache: AgentStore, tmp_path: Path) -> None:
-    """Where it comes from makes no difference."""
+    """An archive file of the pinned version must have the pinned hash. A missing file is reported."""
     path = tmp_path / "codex.tgz"
     path.write_bytes(release(PROGRAMS["codex"].pinned))
     with pytest.raises(InfrastructureError) as caught:
@@ -258,12 +258,12 @@ def test_an_archive_of_a_pinned_version_must_be_the_pinned_one(cache: AgentStore
 
 
 def touch(path: Path) -> None:
-    """Change nothing but when a file was changed."""
+    """Change the modification time of a file, and not its content."""
     os.utime(path)
 
 
 def rewrite(path: Path) -> None:
-    """Change what a file holds, and neither its size nor its time."""
+    """Change the content of a file, but not its size, permissions or modification time."""
     status, data = path.stat(), path.read_bytes()
     path.chmod(0o755)
     path.write_bytes(bytes(reversed(data)))
@@ -272,18 +272,18 @@ def rewrite(path: Path) -> None:
 
 
 def exchange(path: Path) -> None:
-    """Put a link in place of a file."""
+    """Move a file, and put a symbolic link to it in its place."""
     path.rename(path.with_name("moved"))
     path.symlink_to("moved")
 
 
 def let_write(path: Path) -> None:
-    """Let everybody write."""
+    """Make a file writable for all users."""
     path.chmod(0o777)
 
 
 def add_a_file(path: Path) -> None:
-    """Add what the package does not have."""
+    """Add a file that the package does not contain, in the same directory."""
     path.with_name("added").write_text("x")
 
 
@@ -292,7 +292,7 @@ DAMAGES = [rewrite, exchange, let_write, add_a_file, Path.unlink]
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_changed_program_is_unpacked_again(cache: AgentStore, npm: FakeNpm, integrity: str, damage: Any) -> None:
-    """The store still has its archive, so no registry is asked, and what was changed never runs."""
+    """A program whose files were changed is unpacked again from the archive in the store, without a download."""
     program = cache.install("codex", VERSION, X64)
     cache.close()
     damage(program.directory / program.executable)
@@ -305,7 +305,7 @@ def test_a_changed_program_is_unpacked_again(cache: AgentStore, npm: FakeNpm, in
 
 
 def test_a_program_without_its_archive_is_downloaded_again(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
-    """Both its files and the archive in the store are damaged."""
+    """If the files of a program and its archive in the store are damaged, it is downloaded again."""
     program = cache.install("codex", VERSION, X64)
     cache.close()
     rewrite(program.directory / program.executable)
@@ -318,7 +318,7 @@ def test_a_program_without_its_archive_is_downloaded_again(cache: AgentStore, np
 
 
 def test_a_copy_of_the_store_is_good(cache: AgentStore, npm: FakeNpm, integrity: str, tmp_path: Path) -> None:
-    """Inodes and times are others, so the programs are unpacked again, from the archives in the store."""
+    """A copied store works without a registry. Its inodes and times differ, so the programs are unpacked again."""
     cache.install("codex", VERSION, X64)
     requests_before = len(npm.requests)
     shutil.copytree(cache.images.directory, tmp_path / "copy")
@@ -329,7 +329,7 @@ def test_a_copy_of_the_store_is_good(cache: AgentStore, npm: FakeNpm, integrity:
 
 
 def test_a_touched_file_is_right_when_all_is_read(cache: AgentStore, integrity: str) -> None:
-    """The quick look compares times, the thorough one content."""
+    """A file with a new modification time fails the quick check of metadata, but passes the check of the content."""
     program = cache.install("codex", VERSION, X64)
     touch(program.directory / program.executable)
     assert not cache.installed()[0].intact
@@ -337,7 +337,7 @@ def test_a_touched_file_is_right_when_all_is_read(cache: AgentStore, integrity: 
 
 
 def test_an_image_with_the_name_of_a_program_is_none(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
-    """A pack can have any image built: its labels and its name do not make it a program."""
+    """An image built from a recipe does not count as a program, even with the reference and labels of one."""
     program = cache.install("codex", VERSION, X64)
     labels = dict(cache.images.labels(REFERENCE))
     cache.close()
@@ -353,7 +353,7 @@ def test_an_image_with_the_name_of_a_program_is_none(cache: AgentStore, npm: Fak
 
 
 def test_programs_count_in_a_prune(cache: AgentStore, integrity: str) -> None:
-    """They are images like others: one that is used stays, others go when the store is too large."""
+    """Like any image, a program survives a prune while it is in use, and otherwise is removed to meet the budget."""
     cache.install("codex", VERSION, X64)
     assert cache.images.prune(0).removed == ()
     cache.close()
@@ -362,7 +362,7 @@ def test_programs_count_in_a_prune(cache: AgentStore, integrity: str) -> None:
 
 
 def test_a_damaged_program_that_a_run_uses_is_left_to_it(cache: AgentStore, integrity: str) -> None:
-    """What would be replaced is mounted somewhere."""
+    """A damaged program that a run uses is not replaced, because it may be mounted in a sandbox."""
     program = cache.install("codex", VERSION, X64)
     rewrite(program.directory / program.executable)
     with (
@@ -374,7 +374,7 @@ def test_a_damaged_program_that_a_run_uses_is_left_to_it(cache: AgentStore, inte
 
 
 def test_what_is_removed_is_gone_but_for_what_is_used(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
-    """By name, version and platform; a run that has taken one keeps it until it ends."""
+    """Programs are removed by name and version, except those that a store object has returned and not yet released."""
     npm.publish(CODEX, "9.8.6-linux-x64", release("9.8.6"))
     cache.install("codex", VERSION, X64)
     cache.install("codex", "9.8.6", X64)
@@ -391,7 +391,7 @@ def test_what_is_removed_is_gone_but_for_what_is_used(cache: AgentStore, npm: Fa
 
 
 def test_what_is_listed(cache: AgentStore, integrity: str) -> None:
-    """Name, version, platform, size and state; nothing where there is no cache, and none is made."""
+    """``installed`` returns program, source, size and state. It does not create a store that does not exist."""
     assert cache.installed() == ()
     assert not cache.images.directory.exists()
     program = cache.install("codex", VERSION, X64)
@@ -402,7 +402,7 @@ def test_what_is_listed(cache: AgentStore, integrity: str) -> None:
 
 
 def test_an_installation_tells_what_it_does(cache: AgentStore, integrity: str) -> None:
-    """Stage by stage, in words for people, too."""
+    """Each stage of an installation is reported, and has a readable text."""
     reported: list[Progress] = []
     cache.install("codex", VERSION, X64, reported.append)
     assert [progress.stage for progress in reported] == [
@@ -415,7 +415,7 @@ def test_an_installation_tells_what_it_does(cache: AgentStore, integrity: str) -
 
 
 def test_many_threads_install_once(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
-    """One does, the others wait and find it there."""
+    """If several threads install a program, one downloads it, and the others wait and use the result."""
     stores = [AgentStore(ImageStore(cache.images.directory), NpmRegistry(npm.url)) for _ in range(8)]
     with ThreadPoolExecutor(len(stores)) as pool:
         programs = list(pool.map(lambda store: store.install("codex", VERSION, X64), stores))
@@ -438,14 +438,14 @@ with AgentStore(ImageStore(Path(sys.argv[1])), NpmRegistry(sys.argv[2])) as stor
 
 
 def start(cache: AgentStore, npm: FakeNpm) -> subprocess.Popen[str]:
-    """Let another process install."""
+    """Start an installation in another process."""
     return subprocess.Popen(
         [sys.executable, "-c", _INSTALL, str(cache.images.directory), npm.url], stdout=subprocess.PIPE, text=True
     )
 
 
 def test_many_processes_install_once(cache: AgentStore, npm: FakeNpm, integrity: str) -> None:
-    """Two runs that start at once do not collide."""
+    """If several processes install a program at once, it is downloaded once."""
     running = [start(cache, npm) for _ in range(_PROCESSES)]
     assert [process.communicate(timeout=60)[0].strip() for process in running] == [integrity] * _PROCESSES
     assert len(npm.requests_for(".tgz")) == 1
@@ -455,7 +455,7 @@ def test_many_processes_install_once(cache: AgentStore, npm: FakeNpm, integrity:
 def test_a_killed_installation_leaves_only_work_that_the_next_removes(
     cache: AgentStore, npm: FakeNpm, integrity: str
 ) -> None:
-    """Its lock ends with it; what it had is never taken for a program."""
+    """A killed installation holds no lock, is not listed as a program, and its files are removed by the next one."""
     reached = threading.Event()
     npm.faults[".tgz"] = [waits(reached, sent=60)]
     with start(cache, npm) as process:
@@ -470,7 +470,7 @@ def test_a_killed_installation_leaves_only_work_that_the_next_removes(
 
 
 def test_a_full_disk_is_told_of_as_one(cache: AgentStore, integrity: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what makes room, and nothing is left."""
+    """A full disk is reported as :class:`DiskFullError`, and nothing of the program stays in the store."""
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -482,7 +482,7 @@ def test_a_full_disk_is_told_of_as_one(cache: AgentStore, integrity: str, monkey
 
 
 def test_a_cache_that_cannot_be_made_is_told_of(tmp_path: Path, registry: NpmRegistry, integrity: str) -> None:
-    """A file lies there, or it is somebody else's."""
+    """A store whose path is a file is reported as unusable."""
     (tmp_path / "file").write_text("")
     with pytest.raises(InfrastructureError, match="cannot be used") as caught:
         AgentStore(ImageStore(tmp_path / "file"), registry).install("codex", VERSION, X64)
@@ -491,7 +491,7 @@ def test_a_cache_that_cannot_be_made_is_told_of(tmp_path: Path, registry: NpmReg
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_cache_of_somebody_else_is_not_used(tmp_path: Path, registry: NpmRegistry, integrity: str) -> None:
-    """Its owner could exchange what runs."""
+    """A store of another user is refused, because its owner could replace the programs."""
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     os.chown(theirs, 12345, 12345)
@@ -500,7 +500,7 @@ def test_a_cache_of_somebody_else_is_not_used(tmp_path: Path, registry: NpmRegis
 
 
 def test_an_ordinary_user_has_a_cache_too(npm: FakeNpm, integrity: str) -> None:
-    """Below his home, readable to the users of his sandboxes."""
+    """The default store of an ordinary user is in the user's data directory, and every user can run its programs."""
     with open_directory() as home:
 
         def install() -> None:
@@ -518,7 +518,7 @@ def test_an_ordinary_user_has_a_cache_too(npm: FakeNpm, integrity: str) -> None:
 
 
 def test_what_is_mounted_is_behind_no_link(npm: FakeNpm, tmp_path: Path, integrity: str) -> None:
-    """Engines follow a link on the host, so mounts refuse one: the real path is given."""
+    """The directory of a program has no link in its path: engines follow links on the host, so mounts refuse them."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     with AgentStore(ImageStore(tmp_path / "link" / "images"), NpmRegistry(npm.url)) as store:
@@ -529,7 +529,10 @@ def test_what_is_mounted_is_behind_no_link(npm: FakeNpm, tmp_path: Path, integri
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 @pytest.mark.parametrize("where", ["home", "named"])
 def test_a_closed_directory_holds_no_programs(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home that cannot be entered has none; a cache that was named and cannot be looked into cannot be used."""
+    """In a home that cannot be entered, no program is listed, and none can be installed.
+
+    A configured store that cannot be entered can be used for neither.
+    """
     tmp_path.chmod(0o700)
     monkeypatch.setenv("HOME", str(tmp_path if where == "home" else "/nonexistent"))
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)

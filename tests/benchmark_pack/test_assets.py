@@ -1,4 +1,4 @@
-"""Files that rows refer to."""
+"""Files of a pack that rows refer to: how they are checked, mounted and hashed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def pack_dir(tmp_path: Path) -> Path:
-    """Give a pack's directory with a file and a tree in each root."""
+    """Return the directory of a pack, with a file and a tree in each of ``assets`` and ``hidden``."""
     for root in ("assets", "hidden"):
         (tmp_path / root / "tree" / "inner").mkdir(parents=True)
         (tmp_path / root / "a.txt").write_text(f"{root} a")
@@ -36,12 +36,12 @@ def asset(path: str, **more: Any) -> dict[str, Any]:
 
 
 def terminal(**evals: Any) -> dict[str, Any]:
-    """Return a terminal_task row with more eval fields."""
+    """Return a ``terminal_task`` row with these additional eval fields."""
     return row("terminal_task", eval={"checker": {"command": "true"}, **evals})
 
 
 def test_assets_are_mounted_where_they_say(pack_dir: Path) -> None:
-    """A mount is the asset's own, or its path; read-only is its own, or the manifest's."""
+    """The default of ``mount`` is the path of the asset, and the default of ``read_only`` is in the manifest."""
     given = [{"path": "a.txt", "mount": "in/x.txt", "read_only": False}, {"path": "tree"}]
     pack = load(pack_dir, row(assets=given))
     assert pack.rows[0].files == (FileReference("a.txt", "in/x.txt", read_only=False), FileReference("tree", "tree"))
@@ -51,7 +51,7 @@ def test_assets_are_mounted_where_they_say(pack_dir: Path) -> None:
 
 
 def test_eval_files_are_mounted_below_their_lane(pack_dir: Path) -> None:
-    """One reference or a list of them, by their mount or by the default for their lane."""
+    """An eval field has one reference or several. A file without a ``mount`` is placed in the directory of its lane."""
     pack = load(
         pack_dir,
         terminal(
@@ -71,7 +71,10 @@ def test_eval_files_are_mounted_below_their_lane(pack_dir: Path) -> None:
 
 
 def test_an_answer_with_a_path_is_an_answer(tmp_path: Path) -> None:
-    """Only the fields that a family declares take files: elsewhere an object with a path is a value."""
+    """An object with a ``path`` is a value in a field that takes no files.
+
+    ``expected_state`` takes only references with a mount in the directory of its lane: other objects are values.
+    """
     pack = load(tmp_path, row("desktop_task", eval={"success_check": {"path": "/etc/hosts", "mount": "x"}}))
     assert pack.rows[0].eval_files == {}
     states: list[Any] = [
@@ -97,12 +100,12 @@ def test_an_answer_with_a_path_is_an_answer(tmp_path: Path) -> None:
     ],
 )
 def test_a_reference_inside_other_data_is_refused(pack_dir: Path, value: Any) -> None:
-    """It would look as if a file were mounted, and none would be."""
+    """A file reference nested in other data is refused, because its file would not be mounted."""
     assert codes_of(pack_dir, terminal(test_files=value)) == ["reference-nested"]
 
 
 def test_data_with_a_path_among_other_keys_is_data(pack_dir: Path) -> None:
-    """Only what is shaped like a reference, and has nothing else, is taken for one."""
+    """A nested object with ``path`` and keys that no file reference has is data, and is accepted."""
     pack = load(pack_dir, terminal(run_tests={"cases": [{"path": "/app/x", "size": 3}]}))
     assert pack.rows[0].eval_files == {}
 
@@ -121,7 +124,7 @@ def test_data_with_a_path_among_other_keys_is_data(pack_dir: Path) -> None:
     ],
 )
 def test_a_wrong_eval_reference_is_refused(pack_dir: Path, value: Any, code: str) -> None:
-    """What is meant to be a file reference is one, wholly."""
+    """An eval file reference is refused if its keys, types, path or mount are wrong, or its file is missing."""
     assert codes_of(pack_dir, terminal(test_files=value))[0] == code
 
 
@@ -149,12 +152,12 @@ def test_a_wrong_eval_reference_is_refused(pack_dir: Path, value: Any, code: str
     ],
 )
 def test_a_wrong_asset_is_refused(pack_dir: Path, given: Any, code: str) -> None:
-    """K12, K14: paths stay below the root, and mounts are free, apart and not the framework's."""
+    """K12, K14: asset paths must stay below ``assets``; mounts must not be reserved, or collide with each other."""
     assert codes_of(pack_dir, row(assets=given))[0] == code
 
 
 def test_an_eval_file_does_not_take_the_place_of_a_value(pack_dir: Path) -> None:
-    """K14: checker.json is where the checker's value is written."""
+    """K14: an eval file must not be mounted at ``checker.json``, where the checker's value is written."""
     reference = {"path": "a.txt", "mount": "securebench/evaluation_inputs/checker.json"}
     assert codes_of(pack_dir, terminal(test_files=reference)) == ["mount-collision"]
 
@@ -219,7 +222,7 @@ def _deep_tree(directory: Path) -> None:
     ],
 )
 def test_k13_what_is_not_a_plain_file_is_refused(pack_dir: Path, trap: Any, code: str) -> None:
-    """K13: links of either kind, pipes, odd names and endless trees are refused, at any depth, without waiting."""
+    """K13: symbolic links, hard links, FIFOs, unsafe names and deep trees are refused. A FIFO does not block."""
     trap(pack_dir)
     problem = problems_of(pack_dir, asset("bad"))[0]
     assert problem.code == code
@@ -228,27 +231,27 @@ def test_k13_what_is_not_a_plain_file_is_refused(pack_dir: Path, trap: Any, code
 
 
 def test_k13_a_linked_root_is_refused(pack_dir: Path) -> None:
-    """K13: no name on the way is a link, not even the root's own."""
+    """K13: assets are refused if the directory ``assets`` itself is a symbolic link."""
     (pack_dir / "assets").rename(pack_dir / "real")
     (pack_dir / "assets").symlink_to("real")
     assert codes_of(pack_dir, asset("a.txt")) == ["asset-link"]
 
 
 def test_a_link_to_the_pack_is_followed(pack_dir: Path) -> None:
-    """Its author made neither the link nor what it leads to."""
+    """A symbolic link that leads to the pack directory is followed, because the link is not part of the pack."""
     digest = assets.digest_asset(pack_dir, "assets/tree")
     (pack_dir.parent / "link").symlink_to(pack_dir)
     assert assets.digest_asset(pack_dir.parent / "link", "assets/tree") == digest
 
 
 def test_a_linked_parent_is_refused(pack_dir: Path) -> None:
-    """K12: a directory on the way that is a link is not gone through."""
+    """K12: an asset is refused if a directory in its path is a symbolic link."""
     (pack_dir / "assets" / "way").symlink_to("tree")
     assert codes_of(pack_dir, asset("way/inner/b.txt")) == ["asset-link"]
 
 
 def test_too_much_is_refused(pack_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reference brings a bounded number of files and bytes."""
+    """A reference to too many bytes or too many files is refused."""
     monkeypatch.setattr(assets, "MAX_ASSET_BYTES", 3)
     assert codes_of(pack_dir, asset("a.txt")) == ["asset-too-large"]
     monkeypatch.setattr(assets, "MAX_ASSET_BYTES", 1000)
@@ -257,7 +260,7 @@ def test_too_much_is_refused(pack_dir: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_digest_covers_manifest_rows_and_every_file(pack_dir: Path) -> None:
-    """K13: whatever of a pack changes, its digest does, and the pack says that it changed."""
+    """K13: any change of the manifest, the rows or a referenced file changes the digest, and is reported."""
     pack = load(pack_dir, asset("tree"), terminal(test_files={"path": "a.txt"}))
     digests = {pack.digest}
     inner = pack_dir / "assets" / "tree" / "inner" / "b.txt"
@@ -280,7 +283,7 @@ def test_the_digest_covers_manifest_rows_and_every_file(pack_dir: Path) -> None:
 
 
 def test_the_public_digest_covers_what_agents_may_see_and_nothing_else(pack_dir: Path) -> None:
-    """M12: a digest of hidden content would let its readers test guesses; a changed question or file still shows."""
+    """M12: the public digest covers questions and assets, but not hidden content: readers could test guesses."""
     hidden = {"accepted_answers": ["canary"]}
     tests = terminal(test_files={"path": "a.txt"})
     pack = load(pack_dir, {**asset("a.txt"), "eval": hidden}, tests)
@@ -295,7 +298,7 @@ def test_the_public_digest_covers_what_agents_may_see_and_nothing_else(pack_dir:
 
 
 def test_the_public_digest_is_computed_once(pack_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run publishes it in three places; a pack of 100,000 rows should be digested only for the first."""
+    """The public digest is computed once, because a run publishes it in three places and a pack can have many rows."""
     pack = load(pack_dir, asset("a.txt"))
     compute = Mock(wraps=model._json_digest)
     monkeypatch.setattr(model, "_json_digest", compute)
@@ -310,7 +313,7 @@ def _reload(directory: Path) -> Any:
 
 
 def test_an_unchanged_pack_stays_unchanged(pack_dir: Path) -> None:
-    """Files that no row refers to do not count, and loading twice gives one digest."""
+    """Changes of files that no row refers to are allowed, and loading the pack again gives the same digest."""
     pack = load(pack_dir, asset("tree"))
     (pack_dir / "assets" / "a.txt").write_text("not referred to")
     (pack_dir / "README.md").write_text("x")
@@ -319,7 +322,7 @@ def test_an_unchanged_pack_stays_unchanged(pack_dir: Path) -> None:
 
 
 def test_a_missing_part_is_a_change(pack_dir: Path) -> None:
-    """A file that is gone, or has become a link, is a change like any other."""
+    """A pack has changed if a referenced file is missing or was replaced by a link."""
     pack = load(pack_dir, asset("a.txt"))
     (pack_dir / "assets" / "a.txt").unlink()
     with pytest.raises(ConfigError):
@@ -330,14 +333,14 @@ def test_a_missing_part_is_a_change(pack_dir: Path) -> None:
 
 
 def test_a_file_is_not_a_directory_of_the_same_bytes(pack_dir: Path) -> None:
-    """Digests tell kinds apart."""
+    """An empty file and an empty directory have different digests."""
     (pack_dir / "assets" / "empty.txt").write_text("")
     (pack_dir / "assets" / "empty").mkdir()
     assert digest_asset(pack_dir, "assets/empty.txt") != digest_asset(pack_dir, "assets/empty")
 
 
 def test_a_row_has_the_digest_of_its_line(tmp_path: Path) -> None:
-    """The same line has the same digest wherever it stands; another line has another."""
+    """The digest of a row depends on its line, but not on the line's position."""
     first = load(tmp_path, row(id="a"), row(id="b")).rows
     second = load(tmp_path, b"", row(id="b"), json.dumps(row(id="a")).encode() + b"  ").rows
     assert first[0].digest == second[1].digest

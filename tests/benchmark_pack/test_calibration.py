@@ -1,4 +1,4 @@
-"""What a pack says about a judge model: defaults of its rubrics, and the calibration set."""
+"""What a pack sets for a judge model: defaults for its rubrics, and the calibration set."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEMPLATE = "{{task}} {{criteria}} {{candidate}}"
 
 
 def load(root: Path, judge: dict[str, Any] | None, *lines: Any, rubric: dict[str, Any] | None = None) -> BenchmarkPack:
-    """Load a pack with two tasks: ``a`` is model-graded, ``b`` is not."""
+    """Load and compile a pack with calibration ``lines`` and two tasks: ``a`` is model-graded, ``b`` is not."""
     (root / "hidden").mkdir(exist_ok=True)
     (root / "hidden" / "known.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     manifest = {"id": "pack", "version": 1, **({} if judge is None else {"judge": judge})}
@@ -41,7 +41,7 @@ def load(root: Path, judge: dict[str, Any] | None, *lines: Any, rubric: dict[str
 
 
 def test_the_manifest_has_the_defaults_of_rubrics(tmp_path: Path) -> None:
-    """A rubric's own values win, and other rubrics stay as they are."""
+    """A model-graded rubric gets the manifest's defaults, but keeps its own values; other rubrics are unchanged."""
     defaults = {"votes": 5, "max_bytes": 100}
     one, other = load(tmp_path, {**defaults, "template": TEMPLATE}, rubric={"votes": 1}).rows
     assert one.eval["rubric"] == {
@@ -55,7 +55,7 @@ def test_the_manifest_has_the_defaults_of_rubrics(tmp_path: Path) -> None:
 
 
 def test_the_calibration_set_is_part_of_the_pack(tmp_path: Path) -> None:
-    """A change of it is a change of the pack, but not of its public part."""
+    """A change of the calibration set is detected and changes the pack's digest, but not its public digest."""
     pack = load(tmp_path, {"calibration": "known.jsonl", "min_kappa": 0.5}, *GOOD)
     assert [(item.task_id, item.candidate, item.passes) for item in pack.calibration] == [
         ("a", "x", True),
@@ -92,7 +92,7 @@ def test_the_calibration_set_is_part_of_the_pack(tmp_path: Path) -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, judge: dict[str, Any], lines: list[Any], code: str) -> None:
-    """Each with its code, before any agent runs."""
+    """An invalid ``judge`` section or calibration set is refused with its code when the pack is loaded."""
     with pytest.raises(ConfigError) as raised:
         load(tmp_path, judge, *lines)
     assert code in {problem.code for problem in raised.value.problems}
@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, judge: dict[str, Any], lin
     ],
 )
 def test_a_wrong_rubric_is_refused(tmp_path: Path, rubric: dict[str, Any], code: str) -> None:
-    """The message shows no criteria."""
+    """An invalid rubric is refused with its code, and the message does not show the criteria."""
     with pytest.raises(ConfigError) as raised:
         load(tmp_path, None, rubric=rubric)
     assert code in {problem.code for problem in raised.value.problems}
@@ -117,7 +117,7 @@ def test_a_wrong_rubric_is_refused(tmp_path: Path, rubric: dict[str, Any], code:
 
 
 def test_a_bad_line_is_named_without_its_text(tmp_path: Path) -> None:
-    """The set is hidden content."""
+    """The error for an invalid calibration line gives the line number, but not the text, which is hidden content."""
     with pytest.raises(ConfigError) as raised:
         load(tmp_path, {"calibration": "known.jsonl"}, GOOD[0], {"task": "a", "candidate": "canary", "grade": "canary"})
     (problem,) = raised.value.problems

@@ -1,4 +1,4 @@
-"""Manifests."""
+"""Manifests of packs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ asset_defaults:
 
 
 def test_a_manifest_gives_what_rows_leave_out(tmp_path: Path) -> None:
-    """Identity, roots and defaults are taken from the manifest."""
+    """The pack's id, version and asset roots, and defaults for its rows, are taken from the manifest."""
     pack = load(tmp_path, {key: value for key, value in row().items() if key != "family"}, manifest=FULL)
     assert (pack.id, pack.version) == ("my-benchmark", 1)
     assert pack.rows[0].family == "multiple_choice"
@@ -42,7 +42,7 @@ def test_a_manifest_gives_what_rows_leave_out(tmp_path: Path) -> None:
 
 
 def test_without_them_the_documented_defaults_hold(tmp_path: Path) -> None:
-    """A manifest of an id and a version is complete."""
+    """A manifest with only an id and a version is valid and gets the documented defaults."""
     pack = load(tmp_path, row())
     assert pack.asset_roots == AssetRoots("assets/", "hidden/", read_only=True)
     assert pack.rows[0].environment == Environment()
@@ -61,7 +61,7 @@ def test_without_them_the_documented_defaults_hold(tmp_path: Path) -> None:
     ],
 )
 def test_k20_environments_merge_key_by_key(tmp_path: Path, own: dict[str, object], merged: Environment) -> None:
-    """K20: a row's key replaces the manifest's, and every other key stays."""
+    """K20: a key in a row's environment replaces the manifest's default for that key; other defaults still apply."""
     defaults = "defaults: {environment: {image: 'base:1', workdir: /app, timeout_seconds: 60.0}}\n"
     pack = load(tmp_path, row("terminal_task", environment=own), manifest=MANIFEST + defaults)
     assert pack.rows[0].environment == merged
@@ -69,7 +69,7 @@ def test_k20_environments_merge_key_by_key(tmp_path: Path, own: dict[str, object
 
 @pytest.mark.parametrize("family", ["multiple_choice", "code_completion", "repo_patch"])
 def test_only_a_terminal_task_begins_as_its_image(tmp_path: Path, family: str) -> None:
-    """D123: a row of another family may not ask for it; a manifest's default of it is for terminal tasks alone."""
+    """D123: other rows must not set ``materialize_workdir_from_image``; a manifest's default of it is accepted."""
     asking = row(family, environment={"workdir": "/app", "materialize_workdir_from_image": True})
     assert codes_of(tmp_path, asking) == ["field-value"]
     defaults = "defaults: {environment: {workdir: /app, materialize_workdir_from_image: true}}\n"
@@ -77,7 +77,7 @@ def test_only_a_terminal_task_begins_as_its_image(tmp_path: Path, family: str) -
 
 
 def test_k20_null_removes_nothing(tmp_path: Path) -> None:
-    """K20: null is no value: a default cannot be taken away by it, in a row or in the manifest."""
+    """K20: null is refused in a row and in the manifest, so it cannot remove a default."""
     assert codes_of(tmp_path, row(environment={"image": None})) == ["field-type"]
     assert codes_of(tmp_path, row(), manifest=MANIFEST + "defaults:\n") == ["field-type"]
 
@@ -116,14 +116,14 @@ def test_k20_null_removes_nothing(tmp_path: Path) -> None:
 def test_a_wrong_manifest_is_refused_with_its_place(
     tmp_path: Path, manifest: str, code: str, place: tuple[int, int]
 ) -> None:
-    """Each fault of a manifest has its code, line and column."""
+    """Each fault in a manifest is reported with its code, line and column."""
     problem = problems_of(tmp_path, row(), manifest=manifest)[0]
     assert problem.location is not None
     assert (problem.code, problem.location.line, problem.location.column) == (code, *place)
 
 
 def test_rows_never_lie_where_the_agent_looks(tmp_path: Path) -> None:
-    """F06: a tasks file or manifest below the public root would hand every answer to the agent."""
+    """F06: a tasks file below the public asset root is refused, because the agent would see every answer."""
     (tmp_path / "assets").mkdir()
     manifest, tasks = write_pack(tmp_path, row())
     inside = tmp_path / "assets" / "tasks.jsonl"
@@ -134,7 +134,7 @@ def test_rows_never_lie_where_the_agent_looks(tmp_path: Path) -> None:
 
 
 def test_a_link_in_place_of_a_manifest_or_rows_is_refused(tmp_path: Path) -> None:
-    """K13: both files of a pack are regular files."""
+    """K13: a symbolic link in place of the manifest or of the tasks file is refused."""
     manifest, tasks = write_pack(tmp_path, row())
     for file in (manifest, tasks):
         real = file.rename(tmp_path / "real")
@@ -147,7 +147,7 @@ def test_a_link_in_place_of_a_manifest_or_rows_is_refused(tmp_path: Path) -> Non
 
 
 def test_links_that_loop_are_refused(tmp_path: Path) -> None:
-    """K13: a loop of links in place of a file or of its directory is a configuration error."""
+    """K13: a symbolic link to itself, in place of a file or of its directory, is a configuration error."""
     manifest, tasks = write_pack(tmp_path, row())
     (tmp_path / "loop").symlink_to("loop")
     for pair in ((tmp_path / "loop", tasks), (manifest, tmp_path / "loop"), (tmp_path / "loop" / "x", tasks)):
@@ -156,13 +156,13 @@ def test_links_that_loop_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_manifest_is_not_endless(tmp_path: Path) -> None:
-    """K01: a manifest has a largest size."""
+    """K01: a manifest that is larger than the limit is refused."""
     assert codes_of(tmp_path, row(), manifest=MANIFEST + "#" * 70_000) == ["file-too-large"]
 
 
 @given(st.text(alphabet=st.sampled_from("idversonaultf: 01{}[],.-/'\"\n&*!~"), max_size=30), st.integers(0, 200))
 def test_any_manifest_is_taken_or_refused(tmp_path: Path, noise: str, where: int) -> None:
-    """A right manifest with any text put into it is a pack or has problems with places; nothing else is raised."""
+    """A valid manifest with any text inserted is accepted, or refused with located problems; nothing else is raised."""
     for problem in problems_of(tmp_path, row(), manifest=FULL[:where] + noise + FULL[where:]):
         assert problem.location is not None
         assert problem.location.line is not None

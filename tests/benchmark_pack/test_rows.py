@@ -1,4 +1,4 @@
-"""Rows: one JSON object a line."""
+"""Rows: one JSON object per line of the tasks file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def test_a_row_is_read_as_it_stands(tmp_path: Path) -> None:
-    """Identity, fields, metadata and position of a row are kept."""
+    """The id, family, fields, metadata and position of a row are kept."""
     pack = load(tmp_path, b"", row(metadata={"source": "ours"}))
     read = pack.rows[0]
     assert (read.id, read.family, read.eval, read.metadata) == (
@@ -34,7 +34,7 @@ def test_a_row_is_read_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_blank_lines_are_skipped_and_the_last_needs_no_end(tmp_path: Path) -> None:
-    """K08: blank lines, CRLF and a missing line feed at the end make no difference."""
+    """K08: blank lines, CRLF and a missing line feed at the end do not change which rows are read."""
     text = json.dumps(row())
     (tmp_path / "manifest.yaml").write_text(MANIFEST)
     (tmp_path / "tasks.jsonl").write_bytes(f"\r\n  \n{text}\r\n\n{text.replace('/1', '/2')}".encode())
@@ -44,7 +44,7 @@ def test_blank_lines_are_skipped_and_the_last_needs_no_end(tmp_path: Path) -> No
 
 
 def test_only_a_line_feed_ends_a_row(tmp_path: Path) -> None:
-    """K08: U+2028, U+0085 and the separators of str.splitlines are text inside a row."""
+    """K08: U+2028, U+0085 and other characters at which ``str.splitlines`` splits do not end a row."""
     question = "a\u2028b\u0085c\u001cd\u2029e"
     line = json.dumps(row(input={"question": question, "choices": ["x", "y"]}), ensure_ascii=False)
     pack = load(tmp_path, line.replace("\u001c", "\\u001c").encode())
@@ -69,14 +69,14 @@ def test_only_a_line_feed_ends_a_row(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_line_is_refused_with_its_place(tmp_path: Path, line: bytes, code: str, column: int) -> None:
-    """Each fault of a line has its code, line and column."""
+    """Each fault in a row is reported with its code, line and column."""
     problem = problems_of(tmp_path, row(), line)[0]
     assert problem.location is not None
     assert (problem.code, problem.location.line, problem.location.column) == (code, 2, column)
 
 
 def test_all_problems_of_a_file_are_told_at_once(tmp_path: Path) -> None:
-    """Broken lines, broken rows and rows that break their family's rules come together, in the order of lines."""
+    """Invalid JSON, invalid rows and rows that break their family's rules are reported together, in line order."""
     found = problems_of(
         tmp_path,
         row(eval={"answer": "Z"}),
@@ -95,7 +95,7 @@ def test_all_problems_of_a_file_are_told_at_once(tmp_path: Path) -> None:
 
 
 def test_typos_get_a_suggestion(tmp_path: Path) -> None:
-    """Unknown keys, families and words of a closed set are answered with the nearest that is known."""
+    """The problem for an unknown key, family or enumerated value suggests the most similar known one."""
     hints = [
         problem.hint
         for problem in problems_of(
@@ -110,7 +110,7 @@ def test_typos_get_a_suggestion(tmp_path: Path) -> None:
 
 
 def test_beyond_a_hundred_problems_are_counted(tmp_path: Path) -> None:
-    """The first hundred are told in full, and the last line says how many more there are."""
+    """The first hundred problems are reported in full, and one more says how many are not shown."""
     found = problems_of(tmp_path, *[b"{"] * 130)
     assert len(found) == MAX_PROBLEMS + 1
     assert found[-1].message == "30 more problems not shown"
@@ -122,12 +122,12 @@ def test_beyond_a_hundred_problems_are_counted(tmp_path: Path) -> None:
     ids=["K10-same", "K10-case", "K10-zero-width", "K10-homoglyph", "K10-full-width", "K10-long-s"],
 )
 def test_ids_that_look_alike_are_refused(tmp_path: Path, other: str) -> None:
-    """K10: no two ids of a pack are equal, or differ only in case, spelling or look."""
+    """K10: two ids that are equal, look alike or differ only in case are refused."""
     assert codes_of(tmp_path, row(id="task-1"), row(id=other))[0] in ("id-duplicate", "id-invalid")
 
 
 def test_ids_in_two_spellings_are_refused(tmp_path: Path) -> None:
-    """K10: composed and decomposed spellings are one id."""
+    """K10: the composed and the decomposed Unicode form of an id are duplicates."""
     assert codes_of(tmp_path, row(id="caf\u00e9"), row(id="cafe\u0301")) == ["id-duplicate"]
 
 
@@ -156,7 +156,7 @@ def test_ids_in_two_spellings_are_refused(tmp_path: Path) -> None:
     ids=ascii,
 )
 def test_k11_odd_ids_are_refused(tmp_path: Path, task_id: str) -> None:
-    """K11: empty, climbing, leading-dash, over-long and invisible ids are refused."""
+    """K11: empty, over-long and path-unsafe ids, and ids with a leading dash or invisible characters, are refused."""
     assert codes_of(tmp_path, row(id=task_id))[0] in ("id-invalid", "json-value")
 
 
@@ -164,7 +164,7 @@ def test_k11_odd_ids_are_refused(tmp_path: Path, task_id: str) -> None:
     "task_id", ["HumanEval/0", "a_b", "django__django-11099", "CON", "问题/1", "a:b@c+d", "x" * 200]
 )
 def test_ids_in_use_are_taken(tmp_path: Path, task_id: str) -> None:
-    """K11: slashes, reserved names and any script are fine: a task's directory is named by a hash."""
+    """K11: ids may have slashes, reserved file names and any script, because a task's directory is named by a hash."""
     assert load(tmp_path, row(id=task_id)).rows[0].id == task_id
 
 
@@ -172,7 +172,7 @@ def test_ids_in_use_are_taken(tmp_path: Path, task_id: str) -> None:
     "name", ["../../etc/x", "a/b", "", "a b", "a.json", "x" * 65, "a\0", "-a", "\u0430"], ids=ascii
 )
 def test_field_names_that_cannot_be_file_names_are_refused(tmp_path: Path, name: str) -> None:
-    """F18: fields of deferred families are free, but each becomes a file: a name never leaves its directory."""
+    """F18: each field becomes a file, so a field name that is unsafe as a file name is refused."""
     assert codes_of(tmp_path, row("tool_call", input={name: 1})) == ["resource-name"]
     assert codes_of(tmp_path, row("tool_call", input={}, eval={name: 1})) == ["resource-name"]
 
@@ -189,7 +189,7 @@ def test_field_names_that_cannot_be_file_names_are_refused(tmp_path: Path, name:
 def test_a_resource_name_stands_once(
     tmp_path: Path, inputs: dict[str, Any], evals: dict[str, Any], assets: list[dict[str, Any]]
 ) -> None:
-    """Names that would be one resource, in whichever lanes, are refused at the place of the second."""
+    """Two fields with the same name, or a field named like the assets, are refused, and the problem has a location."""
     (tmp_path / "assets").mkdir()
     (tmp_path / "assets" / "a.txt").write_text("x")
     problem = problems_of(tmp_path, row("tool_call", input=inputs, eval=evals, assets=assets))[0]
@@ -199,7 +199,7 @@ def test_a_resource_name_stands_once(
 
 
 def test_metadata_is_opaque_but_small(tmp_path: Path) -> None:
-    """K24: metadata of any shape is kept; a huge one is refused, for it goes into every record."""
+    """K24: metadata of any shape is kept, but metadata that is too large or too deeply nested is refused."""
     deep: dict[str, Any] = {"a": [{"b": None}]}
     assert load(tmp_path, row(metadata=deep)).rows[0].metadata == deep
     assert codes_of(tmp_path, row(metadata={"x": "y" * 70_000})) == ["metadata-too-large"]
@@ -210,7 +210,7 @@ def test_metadata_is_opaque_but_small(tmp_path: Path) -> None:
 
 
 def test_a_row_is_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """K08: rows, and files, have a largest size; more is refused without being parsed."""
+    """K08: a row or a tasks file that is larger than its limit is refused."""
     monkeypatch.setattr(rows, "MAX_ROW_BYTES", 400)
     assert codes_of(tmp_path, row(metadata={"x": "y" * 400})) == ["file-too-large"]
     monkeypatch.setattr(rows, "MAX_TASKS_BYTES", 10)
@@ -218,7 +218,7 @@ def test_a_row_is_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_rows_and_their_values_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """K08: so are the number of rows and of all their values."""
+    """K08: a tasks file with too many rows, or too many values in all rows, is refused."""
     monkeypatch.setattr(rows, "MAX_ROWS", 2)
     assert codes_of(tmp_path, *[row(id=f"t{index}") for index in range(3)]) == ["file-too-large"]
     monkeypatch.setattr(rows, "MAX_PACK_VALUES", 5)
@@ -226,7 +226,7 @@ def test_rows_and_their_values_are_counted(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_too_many_rows_are_refused_before_they_are_read(tmp_path: Path) -> None:
-    """K08: 150,000 rows are counted, not decoded; blank lines are no rows."""
+    """K08: 150,000 rows are refused quickly, because they are only counted; blank lines do not count as rows."""
     many = [b'{"id": "a"}'] * (rows.MAX_ROWS + 50_000)
     with processor_seconds(2):
         assert codes_of(tmp_path, *many) == ["file-too-large"]
@@ -234,13 +234,13 @@ def test_too_many_rows_are_refused_before_they_are_read(tmp_path: Path) -> None:
 
 
 def test_a_pack_is_named_by_paths_or_texts(tmp_path: Path) -> None:
-    """D2: as of the functions beside it."""
+    """D2: ``load_benchmark_pack`` accepts paths as strings and as ``Path`` objects."""
     manifest, tasks = write_pack(tmp_path, row())
     assert load_benchmark_pack(str(manifest), str(tasks)).rows == load_benchmark_pack(manifest, tasks).rows
 
 
 def test_an_unsafe_path_is_a_path_policy_error(tmp_path: Path) -> None:
-    """D85: whatever else is wrong with the pack."""
+    """D85: a pack with an unsafe path raises ``PathPolicyError``, even if it has other problems, too."""
     manifest, tasks = write_pack(tmp_path, row(assets=[{"path": "../x"}]), row(id="b", evel={}))
     with pytest.raises(PathPolicyError) as refused:
         load_benchmark_pack(manifest, tasks)
@@ -252,12 +252,12 @@ def test_an_unsafe_path_is_a_path_policy_error(tmp_path: Path) -> None:
 
 
 def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
-    """A pack has at least one task."""
+    """A tasks file with only blank lines is refused, because a pack has at least one task."""
     assert codes_of(tmp_path, b"", b"  ") == ["pack-empty"]
 
 
 def test_thousands_of_bad_rows_take_bounded_time(tmp_path: Path) -> None:
-    """K08: beyond the cap, bad rows are only counted."""
+    """K08: 3,000 rows with 100 faults each take bounded time, because most of the problems are only counted."""
     bad = b'{"id": "a", ' + b", ".join(b'"k%d": [1, 1e999]' % index for index in range(100)) + b"}"
     with processor_seconds(20):
         assert problems_of(tmp_path, *[bad] * 3000)[-1].code == "more-problems"
@@ -299,7 +299,7 @@ ENVIRONMENTS += [
 
 @pytest.mark.parametrize(("environment", "code"), ENVIRONMENTS)
 def test_an_abusive_environment_is_refused(tmp_path: Path, environment: dict[str, Any], code: str) -> None:
-    """K15, K16: images, working directories and time limits that are not plain are refused."""
+    """K15, K16: invalid or unsafe images, working directories and time limits are refused."""
     assert codes_of(tmp_path, row(environment=environment)) == [code]
 
 
@@ -316,12 +316,12 @@ def test_an_abusive_environment_is_refused(tmp_path: Path, environment: dict[str
     ],
 )
 def test_image_references_are_taken(tmp_path: Path, image: str) -> None:
-    """Names, registries with ports, tags and digests are image references."""
+    """Image references with a name, a registry with a port, a tag or a digest are accepted."""
     assert load(tmp_path, row(environment={"image": image})).rows[0].environment.image == image
 
 
 def test_an_unknown_environment_key_is_refused(tmp_path: Path) -> None:
-    """J20, I02: a pack can ask for no network, no privilege and no mount: there is no such key."""
+    """J20, I02: a pack cannot request network, privileges or mounts, because unknown environment keys are refused."""
     for key in ("network", "privileged", "cap_add", "volumes", "pid", "env"):
         assert codes_of(tmp_path, row(environment={key: "host"})) == ["field-unknown"]
 
@@ -362,7 +362,7 @@ GARBAGE = st.recursive(
     )
 )
 def test_any_row_is_taken_or_refused(tmp_path: Path, value: dict[str, Any]) -> None:
-    """Whatever stands in a row, it compiles or there is a problem with a place; nothing else is raised."""
+    """A row with arbitrary values compiles, or is refused with located problems; nothing else is raised."""
     for problem in problems_of(tmp_path, value):
         assert problem.location is not None
         assert problem.location.line == 1
@@ -370,7 +370,7 @@ def test_any_row_is_taken_or_refused(tmp_path: Path, value: dict[str, Any]) -> N
 
 @given(st.binary(max_size=200), st.integers(0, 200))
 def test_any_bytes_are_taken_or_refused(tmp_path: Path, noise: bytes, where: int) -> None:
-    """A right row with any bytes put into it is a pack or a configuration error."""
+    """A valid row with any bytes inserted is loaded, or refused with a configuration error."""
     text = json.dumps(row()).encode()
     manifest, tasks = write_pack(tmp_path, text[:where] + noise + text[where:])
     with contextlib.suppress(ConfigError):

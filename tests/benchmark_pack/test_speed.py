@@ -1,4 +1,4 @@
-"""A large pack is read quickly, and in little memory."""
+"""A large pack is loaded and compiled quickly and in little memory."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ seconds = time.process_time()
 peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
 print(json.dumps([len(tasks), seconds, int(peak[1]) // 1024]))
 """
-"""The peak is read from VmHWM: getrusage's ru_maxrss begins with the peak of the process that called fork."""
+"""Peak memory is read from VmHWM, because ru_maxrss of getrusage includes the peak of the process that called fork."""
 
 
 def test_ten_thousand_rows_load_and_compile_in_bounded_time_and_memory(tmp_path: Path) -> None:
-    """10,000 rows take under 3 s of processor time, imports included, and 300 MB."""
+    """10,000 rows take less than 3 s of processor time, imports included, and less than 300 MB."""
     (tmp_path / "manifest.yaml").write_text("id: big\nversion: 1\n")
     with (tmp_path / "tasks.jsonl").open("w", encoding="utf-8") as file:
         for index in range(ROWS):

@@ -1,4 +1,4 @@
-"""Where tests find the authors' data: in a folder of the reader's, or in the authors' own package."""
+"""Find the data that benchmark authors publish: in a local folder, or in the authors' package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CACHE = Path(__file__).parents[2] / ".cache" / "import"
 
 
 def data_folder() -> Path:
-    """Return the folder of data sets, or skip the test that needs it."""
+    """Return the local folder of data sets, or skip the test if none is set."""
     if not os.environ.get(VARIABLE):
         pytest.skip(
             f"{VARIABLE} is not set: it names a folder with humaneval/, mmlu/ and gsm8k/ as their authors have them"
@@ -26,7 +26,7 @@ def data_folder() -> Path:
 
 
 def humaneval_document() -> bytes:
-    """Return the authors' file: from the folder of data sets, else from the package, kept in a cache."""
+    """Return the authors' HumanEval file from the local folder, or else from the authors' package, which is cached."""
     if os.environ.get(VARIABLE):
         with opened(str(data_folder() / "humaneval" / "HumanEval.jsonl.gz")) as stream:
             return read_document(stream, "HumanEval.jsonl.gz")

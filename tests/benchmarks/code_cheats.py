@@ -1,4 +1,4 @@
-"""Programs that try to pass without solving anything. ``NAME`` stands for the function asked for."""
+"""Programs that try to pass a code task without solving it. ``NAME`` stands for the name of the required function."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ TEMPLATES: Final[dict[str, str]] = {
 }
 
 ANYWHERE: Final = ("B04-always-equal", "redefine-check")
-"""The cheats that are tried on every task: one that answers, and one that renames."""
+"""The cheats that are tried on every task: a result that equals everything, and a replacement of the test function."""
 
 
 def cheat(name: str, entry_point: str) -> str:
-    """Return the program of a cheat for one function."""
+    """Return the program of the cheat ``name`` for the function ``entry_point``."""
     return TEMPLATES[name].replace("NAME", entry_point)

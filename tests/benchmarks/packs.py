@@ -1,4 +1,4 @@
-"""The example packs, and how a test judges an answer to one of their tasks."""
+"""Load the example packs, and judge an answer to one of their tasks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def tasks_of(pack: str, tasks: Path | None = None) -> dict[str, SecureBenchTask]:
-    """Return the tasks of an example pack by id; of a recipe, those of the file ``tasks`` that was imported."""
+    """Return the tasks of an example pack by id. For a recipe, ``tasks`` is the imported tasks file."""
     directory = BENCHMARKS / pack
     loaded = load_benchmark_pack(directory / "manifest.yaml", tasks or directory / "tasks.jsonl")
     return {task.id: task for task in compile_benchmark_pack(loaded)}
 
 
 def judged(task: SecureBenchTask, answer: str, driver: SandboxDriver, scratch: Path) -> VerificationResult:
-    """Have ``answer`` judged by the family's verifier, as a run would once it is sealed."""
+    """Judge ``answer`` with the verifier of the task's family, as a run judges a sealed candidate."""
     data = answer.encode()
     digest = hashlib.sha256(data).hexdigest()
     candidate = CandidateArtifact(task.candidate_kind, digest, len(data), scratch / digest, answer)

@@ -1,4 +1,4 @@
-"""Runs an example pack from its own tester YAML, as its README says, on a driver of the test's."""
+"""Run an example pack from its tester YAML with the driver of a test, and judge its candidates again."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _PATHS = re.compile(r"^(\s+(?:manifest|tasks|agent_dir): )(.+)$", re.MULTILINE)
 def play(
     pack: str, tester: str, driver: SandboxDriver, root: Path, *arguments: str, packs: Path = BENCHMARKS
 ) -> dict[str, dict[str, Any]]:
-    """Run ``benchmarks/<pack>/<tester>.yaml``, and return the records by the last name of their tasks.
+    """Run ``benchmarks/<pack>/<tester>.yaml``, and return the records by task.
 
+    The keys are the task ids without the part before the first slash.
     ``arguments`` are added to the agent's command. ``packs`` is the directory of the packs.
     """
     directory = packs / pack
@@ -33,7 +34,7 @@ def play(
 
 
 def judge_again(root: Path, *flags: str) -> dict[str, Any]:
-    """Judge the candidates of the run in ``root / "out"`` again, and return the result with the exit code."""
+    """Run ``securebench reverify`` on the run in ``root / "out"``, and return its JSON result with the exit code."""
     command = [sys.executable, "-m", "securebench", "reverify", str(root / "out"), "--workers", "2", "--json", *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
@@ -41,7 +42,7 @@ def judge_again(root: Path, *flags: str) -> dict[str, Any]:
 
 
 def run(tester: str, driver: SandboxDriver, root: Path) -> list[dict[str, Any]]:
-    """Run the tester YAML ``tester``, which names no sandbox, into ``root / "out"``, and return the records."""
+    """Run ``tester``, a tester YAML without a ``sandbox``, with output in ``root / "out"``, and return the records."""
     info = driver.info()
     runtime = f", runtime: {info.runtime}" if info.name == "oci" else ""
     config = root / "tester.yaml"

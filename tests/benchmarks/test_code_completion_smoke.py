@@ -1,4 +1,4 @@
-"""code-completion-smoke: each task's known solutions pass, an empty one fails, and cheats never pass."""
+"""code-completion-smoke: known solutions pass; mistakes, empty candidates and cheats fail."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _entry_point(name: str) -> str:
 
 
 def test_every_task_has_solutions() -> None:
-    """No task of the pack is without a known solution and a plausible wrong one."""
+    """Each task of the pack has a known solution and a plausible wrong one."""
     assert set(TASKS) == set(SOLUTIONS) == set(WRONG)
 
 
@@ -57,13 +57,13 @@ def test_known_solutions_pass(name: str, driver: SandboxDriver, tmp_path: Path) 
 @pytest.mark.parametrize("name", TASKS)
 @pytest.mark.every_driver
 def test_a_plausible_mistake_fails(name: str, driver: SandboxDriver, tmp_path: Path) -> None:
-    """The tests are sharp enough to tell a common mistake from a solution."""
+    """A solution with a common mistake fails the task's tests."""
     assert judged(TASKS[name], WRONG[name], driver, tmp_path).reason is FailureReason.TESTS_FAILED
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_an_empty_candidate_and_the_starter_code_fail(name: str, driver: SandboxDriver, tmp_path: Path) -> None:
-    """Neither nothing nor the unchanged starter code passes."""
+    """An empty candidate fails, and so does the starter code, unchanged or with an empty body."""
     starter = str(TASKS[name].resources["starter_code"].value)
     for answer in ("", starter, starter + "    pass\n"):
         assert judged(TASKS[name], answer, driver, tmp_path).reason is not None
@@ -76,13 +76,13 @@ def test_an_empty_candidate_and_the_starter_code_fail(name: str, driver: Sandbox
 def test_a_cheat_never_passes(
     name: str, attempt: str, driver: SandboxDriver, host_canary: Path, tmp_path: Path
 ) -> None:
-    """Group B: exits, objects with operators, frame walks, patched builtins and printed verdicts never pass."""
+    """Group B: exits, objects that equal everything, frame walks, patched builtins and printed verdicts never pass."""
     result = judged(TASKS[name], cheat(attempt, _entry_point(name)), driver, tmp_path)
     assert result.reason is not None
     assert result.score == 0.0
 
 
 def test_the_demo_agent_answers_every_task() -> None:
-    """The demo's agent has an answer to each function, so that a failure in the demo is a wrong answer."""
+    """The demo agent has an answer to each task, so that a failure in the demo is a wrong answer, not a missing one."""
     answers = BENCHMARKS / "demo-agent" / "answers"
     assert all((answers / f"{_entry_point(name)}.py").is_file() for name in TASKS)

@@ -1,4 +1,4 @@
-"""The demo's agent: its answers are right, but for those that its README says are wrong."""
+"""The demo agent: its answers are right, except those that its README lists as wrong."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WRONG = set(re.findall(r"^\| `([\w/-]+)` \|", (AGENT / "README.md").read_text(),
 
 
 def _answer(payload: dict[str, object], directory: Path) -> str:
-    """Run the agent as its sandbox does: with a task file, and without anything of this environment."""
+    """Run the demo agent with a task file and, except ``PATH``, none of the test's environment. Return its output."""
     (directory / "task.json").write_text(json.dumps(payload))
     environment = {"SECUREBENCH_TASK_FILE": str(directory / "task.json"), "PATH": os.environ["PATH"]}
     command = [sys.executable, "-I", str(AGENT / "agent.py")]
@@ -42,25 +42,25 @@ def _failed(tasks: Iterable[SecureBenchTask], driver: SandboxDriver, scratch: Pa
 
 
 def test_the_readme_names_five_wrong_answers() -> None:
-    """The table in the README is what the other tests hold the agent to."""
+    """The table of wrong answers in the README, on which the other tests rely, has five entries, as its text says."""
     assert len(WRONG) == 5
     assert "**Five are wrong on purpose**" in (AGENT / "README.md").read_text()
 
 
 def test_its_texts_are_right_but_for_those_named(tmp_path: Path) -> None:
-    """Of text-smoke, exactly the answers that the README names are wrong."""
+    """In text-smoke, exactly the answers that the README lists as wrong fail."""
     failed = _failed(tasks_of("text-smoke").values(), ScriptedDriver(), tmp_path)
     assert failed == {name for name in WRONG if name.startswith("text-smoke/")}
 
 
 def test_its_functions_are_right_but_for_those_named(driver: SandboxDriver, tmp_path: Path) -> None:
-    """Of code-completion-smoke, exactly the answers that the README names are wrong."""
+    """In code-completion-smoke, exactly the answers that the README lists as wrong fail."""
     failed = _failed(tasks_of("code-completion-smoke").values(), driver, tmp_path)
     assert failed == {name for name in WRONG if name.startswith("code-completion-smoke/")}
 
 
 def test_its_answers_to_humaneval_are_right_but_for_those_named(driver: SandboxDriver, tmp_path: Path) -> None:
-    """Of humaneval-mini, exactly the answers that the README names are wrong."""
+    """In humaneval-mini, exactly the answers that the README lists as wrong fail."""
     rows = humaneval_rows(humaneval_document(), "HumanEval.jsonl")[:10]
     written = write_pack(tmp_path / "pack", rows, {"id": "humaneval-mini", "version": 1}, force=False).tasks
     failed = _failed(tasks_of("humaneval-mini", written).values(), driver, tmp_path)
@@ -68,7 +68,7 @@ def test_its_answers_to_humaneval_are_right_but_for_those_named(driver: SandboxD
 
 
 def test_it_copies_no_solution_of_a_data_set() -> None:
-    """No answer to a HumanEval task is, or holds, the authors' own."""
+    """No answer to a HumanEval task contains the authors' solution, ignoring white space."""
     for row in humaneval_rows(humaneval_document(), "HumanEval.jsonl")[:10]:
         answer = (AGENT / "answers" / f"{row.task['metadata']['entry_point']}.py").read_text()
         body = row.task["eval"]["canonical_solution"].removeprefix(row.task["input"]["starter_code"])

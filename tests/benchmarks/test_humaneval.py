@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 MINI = [f"HumanEval/{number}" for number in range(10)]
 HELPED = ["HumanEval/32", "HumanEval/38", "HumanEval/50"]
-"""Tasks whose tests use a helper that the prompt defines."""
+"""Tasks whose tests use a helper function that the prompt defines."""
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[ImportedRow]:
-    """Give the rows of the authors' file."""
+    """Return the rows of the authors' file."""
     return humaneval_rows(humaneval_document(), "HumanEval.jsonl")
 
 
 @pytest.fixture(scope="module")
 def tasks(rows: list[ImportedRow], tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, SecureBenchTask]:
-    """Give all tasks, compiled from a pack that was written and loaded."""
+    """Return all tasks, compiled from a pack that was written and loaded."""
     directory = tmp_path_factory.mktemp("humaneval")
     written = write_pack(directory, rows, MANIFEST, force=False).tasks
     pack = load_benchmark_pack(directory / "manifest.yaml", written)
@@ -53,18 +53,18 @@ def _entry_point(task: SecureBenchTask) -> str:
 
 
 def test_the_recipe_is_what_its_lock_says(rows: list[ImportedRow]) -> None:
-    """humaneval-mini is HumanEval/0 to 9, each with the digest of the authors' record."""
+    """The lock of humaneval-mini lists HumanEval/0 to 9, each with the digest of the authors' record."""
     lock = load_lock(BENCHMARKS / "humaneval-mini" / "lock.json", BENCHMARK)
     assert [row.id for row in lock.rows_in(rows)] == MINI
 
 
 def test_the_import_is_complete(rows: list[ImportedRow]) -> None:
-    """All 164 tasks come through, under the authors' ids."""
+    """All 164 tasks are imported with the authors' ids."""
     assert [row.id for row in rows] == [f"HumanEval/{number}" for number in range(164)]
 
 
 def test_tests_take_nothing_of_the_candidate_but_the_entry_point(tasks: Mapping[str, SecureBenchTask]) -> None:
-    """Every other name that a test uses is its own, its imports', or a builtin: none can be a candidate's."""
+    """The tests define or import every name that they use, except builtins and the entry point."""
     for task in tasks.values():
         code = _tests_of(task)
         free = _free_names(symtable.symtable(code, "tests", "exec")) - set(dir(builtins))
@@ -72,7 +72,7 @@ def test_tests_take_nothing_of_the_candidate_but_the_entry_point(tasks: Mapping[
 
 
 def test_the_agent_never_sees_tests_or_solution(tasks: Mapping[str, SecureBenchTask]) -> None:
-    """E14: neither the authors' tests nor the canonical body stand in what the agent is given."""
+    """E14: the agent's payload contains no tests of the authors and no canonical body of 40 characters or more."""
     for task in tasks.values():
         shown = json.dumps(task.agent_payload())
         assert set(task.agent_payload()) == {"prompt", "language", "starter_code"}
@@ -83,7 +83,7 @@ def test_the_agent_never_sees_tests_or_solution(tasks: Mapping[str, SecureBenchT
 
 @pytest.mark.parametrize("task_id", HELPED)
 def test_helpers_of_the_prompt_are_the_tests_own(task_id: str, tasks: Mapping[str, SecureBenchTask]) -> None:
-    """What the prompt defines for its tests stands in the tests, before them."""
+    """Helper functions that the prompt defines are also defined in the tests, before ``check``."""
     task = tasks[task_id]
     prompt = ast.parse(str(task.resources["starter_code"].value))
     helpers = {node.name for node in prompt.body if isinstance(node, ast.FunctionDef)} - {_entry_point(task)}
@@ -113,7 +113,7 @@ def test_the_canonical_solution_passes_and_nothing_fails(
 def test_a_cheat_never_passes(
     task_id: str, attempt: str, tasks: Mapping[str, SecureBenchTask], driver: SandboxDriver, tmp_path: Path
 ) -> None:
-    """Group B: no program that solves nothing passes the authors' tests."""
+    """Group B: a program that does not solve the task does not pass the authors' tests."""
     task = tasks[task_id]
     assert judged(task, cheat(attempt, _entry_point(task)), driver, tmp_path).reason is not None
 
@@ -121,7 +121,7 @@ def test_a_cheat_never_passes(
 def test_a_candidate_cannot_replace_a_helper_of_the_tests(
     tasks: Mapping[str, SecureBenchTask], driver: SandboxDriver, tmp_path: Path
 ) -> None:
-    """HumanEval/32: a candidate whose own `poly` is zero everywhere does not make every root right."""
+    """HumanEval/32: a candidate whose own `poly` always returns 0 fails, because the tests use their own `poly`."""
     cheating = "def poly(xs, x):\n    return 0.0\n\ndef find_zero(xs):\n    return 0.0\n"
     assert judged(tasks["HumanEval/32"], cheating, driver, tmp_path).reason is FailureReason.TESTS_FAILED
 
@@ -131,7 +131,7 @@ def test_a_candidate_cannot_replace_a_helper_of_the_tests(
 def test_all_canonical_solutions_pass_and_no_empty_candidate_does(
     tasks: Mapping[str, SecureBenchTask], driver: SandboxDriver, tmp_path: Path
 ) -> None:
-    """Over the whole data set, the authors' solutions pass and empty candidates fail."""
+    """In the whole data set, the authors' solutions pass and empty candidates fail."""
     data_folder()
     solved = {name: str(task.resources["canonical_solution"].value) for name, task in tasks.items()}
     failed = [name for name in tasks if judged(tasks[name], solved[name], driver, tmp_path).reason is not None]

@@ -1,4 +1,4 @@
-"""HumanEval, every row: right and broken solutions get the verdict that plain Python gives them."""
+"""HumanEval, every row: canonical solutions pass, and mutants get the same verdict as in plain Python."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from securebench.tasks import SecureBenchTask
 
 MUTANTS = 3
-"""Mutants of each row, spread over its code."""
+"""How many mutants of each row are judged. They are spread over its code."""
 PLAIN_SECONDS = 5
 _OTHER: dict[Any, Any] = {
     ast.Lt: ast.LtE,
@@ -65,9 +65,10 @@ def _mutate(node: Any) -> bool:
 
 
 def passes_in_plain_python(solution: str, tests: str) -> bool | None:
-    """Return whether ``tests`` pass that have imported all of ``solution``, or ``None`` if that takes too long to say.
+    """Return whether ``tests`` pass with all names of ``solution``, or ``None`` if they take too long.
 
-    A helper of the tests does not replace the one that the solution calls: some rows have both by one name.
+    The tests get a copy of these names. Some rows have a helper of the same name in the tests and in the solution, and
+    the solution must keep its own.
     """
     program = "import sys\nown = {}\nexec(sys.argv[1], own)\nexec(sys.argv[2], dict(own))\n"
     command = [sys.executable, "-I", "-c", program, solution, tests]
@@ -78,7 +79,7 @@ def passes_in_plain_python(solution: str, tests: str) -> bool | None:
 
 
 def test_a_mutant_differs_in_one_place() -> None:
-    """Each mutant is another program that compiles."""
+    """All mutants of a program are different, and ``passes_in_plain_python`` tells a mutant from the original."""
     source = "def f(x):\n    return x + 1 if x > 0 else 0\n"
     made = list(mutants(source))
     assert len({source, *made}) == 1 + len(made) == 6
@@ -92,7 +93,7 @@ def test_a_mutant_differs_in_one_place() -> None:
 def test_every_row_agrees_with_plain_python(
     oci_driver: OciDriver, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """Canonical solutions pass; of each row's mutants pass exactly those that pass as plain Python."""
+    """Canonical solutions pass; a mutant passes exactly if it passes in plain Python."""
     data_folder()
     written = write_pack(tmp_path, humaneval_rows(humaneval_document(), "HumanEval.jsonl"), MANIFEST, force=False).tasks
     tasks = compile_benchmark_pack(load_benchmark_pack(tmp_path / "manifest.yaml", written))

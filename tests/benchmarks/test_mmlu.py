@@ -1,4 +1,4 @@
-"""MMLU abstract algebra, imported: labels and texts pass, empty answers and cheats never do."""
+"""MMLU abstract algebra, imported: right labels and texts pass; wrong answers, empty answers and cheats fail."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ LABELS = "ABCD"
 
 @pytest.fixture(scope="module")
 def rows() -> list[ImportedRow]:
-    """Give the rows of the authors' test file."""
+    """Return the rows of the authors' test file."""
     name, data = mmlu_document(str(data_folder() / "mmlu"), "abstract_algebra", "test")
     return mmlu_rows([("abstract_algebra", name, data)], "test")
 
 
 @pytest.fixture(scope="module")
 def tasks(rows: list[ImportedRow], tmp_path_factory: pytest.TempPathFactory) -> tuple[SecureBenchTask, ...]:
-    """Give all tasks, compiled from a pack that was written and loaded."""
+    """Return all tasks, compiled from a pack that was written and loaded."""
     directory = tmp_path_factory.mktemp("mmlu")
     written = write_pack(directory, rows, MANIFEST, force=False).tasks
     return compile_benchmark_pack(load_benchmark_pack(directory / "manifest.yaml", written))
 
 
 def test_the_recipe_is_what_its_lock_says(rows: list[ImportedRow]) -> None:
-    """mmlu-abstract-algebra-mini is the first ten test rows, each with the digest of the authors' record."""
+    """The lock of mmlu-abstract-algebra-mini lists the first ten test rows with digests of the authors' records."""
     lock = load_lock(BENCHMARKS / "mmlu-abstract-algebra-mini" / "lock.json", BENCHMARK)
     assert [row.id for row in lock.rows_in(rows)] == [f"mmlu/abstract_algebra/test/{n}" for n in range(10)]
 
 
 def test_every_row_is_judged_by_label_and_by_text(tasks: tuple[SecureBenchTask, ...], tmp_path: Path) -> None:
-    """Of the hundred rows, the right label, text and both pass in the usual wordings; every other label fails."""
+    """In each of the 100 rows, the right label, its text and both together pass; every other label fails."""
     assert len(tasks) == 100
     for task in tasks:
         right = str(task.resources["answer"].value)
@@ -61,14 +61,14 @@ def test_every_row_is_judged_by_label_and_by_text(tasks: tuple[SecureBenchTask, 
 
 @pytest.mark.parametrize("answer", ["", " ", "\u200b", "A B C D", "A or B or C or D", "none", "E", "{}", "A, B"])
 def test_no_evasion_passes_any_row(answer: str, tasks: tuple[SecureBenchTask, ...], tmp_path: Path) -> None:
-    """E01, E03: nothing, everything and what names no choice fail every row."""
+    """E01, E03: an answer that is empty, names several choices or names no choice fails every row."""
     for task in tasks:
         assert judged(task, answer, ScriptedDriver(), tmp_path).reason is not None, task.id
 
 
 @pytest.mark.parametrize("separator", [", ", " ", " or ", " / "])
 def test_no_list_of_all_choices_passes(separator: str, tasks: tuple[SecureBenchTask, ...], tmp_path: Path) -> None:
-    """E03: the texts of all choices, in their order or backwards, fail every row."""
+    """E03: an answer that lists the texts of all choices, in order or reversed, fails every row."""
     for task in tasks:
         choices = task.resources["choices"].value
         assert isinstance(choices, list)

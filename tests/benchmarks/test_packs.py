@@ -1,4 +1,4 @@
-"""The example packs are complete, load, and give nothing away."""
+"""The example packs are complete, load, and show the agent no answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WITH_IMAGES = {
     "swe-bench-verified-codex-smoke": (swe_bench.BENCHMARK, 5, "MIT", "/tasks.jsonl\n/images/\n"),
     "terminal-bench-first10": (harbor.BENCHMARK, 10, "Apache-2.0", "/tasks.jsonl\n/hidden/\n/images/\n"),
 }
-"""Recipes of packs that bring images: their benchmark, how many rows, the licence, and what is kept out."""
+"""Recipes of packs with images: benchmark, number of rows, licence of the data, and text of ``.gitignore``."""
 
 
 def _texts(value: JsonValue) -> Iterator[str]:
@@ -48,11 +48,11 @@ def _texts(value: JsonValue) -> Iterator[str]:
 
 @pytest.mark.parametrize("pack", [*OWN, *RECIPES, *WITH_IMAGES])
 def test_a_pack_has_all_its_parts(pack: str, tmp_path: Path) -> None:
-    """Each pack has a manifest of its name, a README, and a tester YAML that loads and writes outside it."""
+    """Each pack has a manifest and README with its name, and a tester YAML that loads and writes outside the packs."""
     packs = tmp_path / "benchmarks"
     shutil.copytree(BENCHMARKS, packs)
     directory = packs / pack
-    if pack in {**RECIPES, **WITH_IMAGES}:  # its rows are not in the repository
+    if pack in {**RECIPES, **WITH_IMAGES}:  # the rows of a recipe are not in the repository
         (directory / "tasks.jsonl").touch()
     config = load_tester_config(directory / "tester.yaml")
     assert f"id: {pack}\n" in (directory / "manifest.yaml").read_text()
@@ -73,13 +73,13 @@ def test_a_pack_has_all_its_parts(pack: str, tmp_path: Path) -> None:
     ],
 )
 def test_our_own_packs_load(pack: str, count: int) -> None:
-    """Our own packs load and compile as they lie in the repository."""
+    """Our own packs load and compile with the tasks files in the repository."""
     assert len(tasks_of(pack)) == count
 
 
 @pytest.mark.parametrize(("pack", "benchmark"), RECIPES.items())
 def test_a_recipe_holds_a_lock_and_no_data(pack: str, benchmark: str) -> None:
-    """A recipe locks ten rows or a hundred, says source and licence, and keeps its data out of version control."""
+    """A recipe locks 10 or 100 rows, states source and licence, and excludes its data from git."""
     directory = BENCHMARKS / pack
     assert len(load_lock(directory / "lock.json", benchmark).rows) == (100 if pack.endswith("100") else 10)
     assert (directory / ".gitignore").read_text() == "/tasks.jsonl\n"
@@ -91,7 +91,7 @@ def test_a_recipe_holds_a_lock_and_no_data(pack: str, benchmark: str) -> None:
 
 @pytest.mark.parametrize(("pack", "held"), WITH_IMAGES.items())
 def test_a_recipe_with_images_holds_a_lock_and_no_data(pack: str, held: tuple[str, int, str, str]) -> None:
-    """A recipe locks its rows, says source and licence, and keeps what is imported out of the repository."""
+    """A recipe with images locks its rows, states source and licence, and excludes imported files from git."""
     benchmark, count, licence, kept_out = held
     directory = BENCHMARKS / pack
     rows = load_lock(directory / "lock.json", benchmark).rows
@@ -106,12 +106,12 @@ def test_a_recipe_with_images_holds_a_lock_and_no_data(pack: str, held: tuple[st
 
 @pytest.mark.parametrize("pack", OWN)
 def test_no_hidden_text_stands_in_what_the_agent_sees(pack: str) -> None:
-    """E14: outside a question's own choices, no answer, rubric, test or solution is a part of any public field."""
+    """E14: no answer, rubric, test or solution occurs in a public field, except in a question's choices."""
     for task in tasks_of(pack).values():
         public = {name: value for name, value in task.agent_payload().items() if name != "choices"}
         shown = normalize_text(json.dumps(public, ensure_ascii=False))
         secrets = [text for each in task.resources.secrets() for text in _texts(each.value)]
-        least = 8 if task.task_type == "terminal_task" else 2  # a checker's command line is made of common words
+        least = 8 if task.task_type == "terminal_task" else 2  # short words of a checker's command are common words
         telling = [text for text in secrets if len(text) >= least and text not in ("inline", "contains_any")]
         assert telling or task.task_type == "multiple_choice" or "accepted_answers" in task.resources
         assert not [text for text in telling if normalize_text(text) in shown], task.id
@@ -119,7 +119,7 @@ def test_no_hidden_text_stands_in_what_the_agent_sees(pack: str) -> None:
 
 @pytest.mark.parametrize("pack", OWN)
 def test_answers_are_hidden_and_tests_are_evaluation_inputs(pack: str) -> None:
-    """Nothing of `eval` is public."""
+    """Tests and checkers are evaluation inputs; answers, rubrics, solutions and expected states are hidden."""
     for task in tasks_of(pack).values():
         lanes = {each.name: each.visibility for each in task.resources}
         assert lanes.pop("tests", Visibility.EVALUATION_INPUTS) is Visibility.EVALUATION_INPUTS

@@ -1,4 +1,4 @@
-"""repo-patch-smoke: each fault is mended by its known solution, not by nothing, and by no cheat."""
+"""repo-patch-smoke: known solutions pass, an agent that does nothing fails, and no cheat passes."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ REASONS: Final = {
     "shadow": REFUSED,
     "no-tests": REFUSED,
 }
-"""For which reasons each cheat may fail."""
+"""The reasons for which each cheat may fail."""
 QUICK: Final = {"hook"}
-"""Cheats that every run of the tests plays. ``tests/verifiers/repo_patch`` plays similar ones in all runs."""
+"""The cheats that run without ``--long``. ``tests/verifiers/repo_patch`` always runs similar ones."""
 
 
 @pytest.fixture(scope="module")
 def images() -> None:
-    """Build the images of the pack, where they are missing."""
+    """Build the images of the pack that are missing."""
     command = [sys.executable, "-m", "securebench", "images", "build", str(PACK / "images")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -49,7 +49,7 @@ def images() -> None:
 
 @pytest.mark.slow
 def test_solutions_pass(driver: SandboxDriver, images: None, tmp_path: Path) -> None:
-    """The known solution of each fault passes, and the record shows it as a patch of the module alone."""
+    """The known solution of each task passes, and its recorded patch changes exactly one file."""
     records = play("repo-patch-smoke", "tester", driver, tmp_path)
     outcomes = {
         name: (record["verification_status"], record.get("failure_message")) for name, record in records.items()
@@ -73,7 +73,7 @@ def test_nothing_fails(oci_driver: OciDriver, images: None, tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("cheat", variants(REASONS, QUICK.__contains__))
 def test_no_cheat_passes(oci_driver: OciDriver, images: None, tmp_path: Path, cheat: str) -> None:
-    """C01 to C11: no cheat passes any task, and each record says why."""
+    """C01 to C11: each cheat fails every task, for one of the reasons that are allowed for it."""
     records = play("repo-patch-smoke", f"cheat-{cheat}", oci_driver, tmp_path)
     assert sorted(records) == NAMES
     for name, record in records.items():
@@ -82,6 +82,6 @@ def test_no_cheat_passes(oci_driver: OciDriver, images: None, tmp_path: Path, ch
 
 
 def test_every_cheat_is_run() -> None:
-    """Each cheat that the agent knows has a tester YAML, and is held to a reason."""
+    """Each cheat that the agent implements has a tester YAML and a set of allowed reasons."""
     assert set(AGENT["CHEATS"]) == set(REASONS)
     assert {path.stem for path in PACK.glob("cheat-*.yaml")} == {f"cheat-{name}" for name in REASONS}

@@ -1,4 +1,4 @@
-"""The example packs: judging their candidates again gives the same verdicts, and a broken verifier is found."""
+"""The example packs: ``reverify`` gives the same verdicts as the run, and detects a broken verifier."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ TESTERS: Final = [
     for path in sorted((BENCHMARKS / pack).glob("*.yaml"))
     if path.stem == "tester" or path.stem.startswith(("nothing", "cheat"))
 ]
-"""The packs that need images of their own, with their tester files: solutions, cheats, and agents that do nothing."""
+"""The packs that need their own images, with their tester files: solutions, cheats, and agents that do nothing."""
 
 
 def assert_same(records: Mapping[str, Mapping[str, Any]], result: Mapping[str, Any]) -> None:
-    """Assert that each verdict is the same again, and that exactly the trials without one were not judged."""
+    """Assert that each verdict was confirmed, and that exactly the trials without a verdict were not judged again."""
     judged = {name for name, record in records.items() if "assurance" in record}
     assert result["changed"] == []
     assert result["same"] == len(judged)
@@ -52,14 +52,14 @@ def assert_same(records: Mapping[str, Mapping[str, Any]], result: Mapping[str, A
 
 @pytest.mark.parametrize("pack", variants(["text-smoke", "code-completion-smoke"], "code-completion-smoke".__eq__))
 def test_texts_and_code(pack: str, driver: SandboxDriver, tmp_path: Path) -> None:
-    """The demo agent's right and wrong answers come out as they were."""
+    """The demo agent's right and wrong answers get the same verdicts again."""
     records = play(pack, "tester", driver, tmp_path)
     assert_same(records, judge_again(tmp_path))
 
 
 @pytest.mark.every_driver
 def test_a_workspace(driver: SandboxDriver, tmp_path: Path) -> None:
-    """A workspace is judged again on the driver and in the image of the run, unless told otherwise."""
+    """By default, a workspace is judged again with the driver and the image of the run."""
     records = play("terminal-task-smoke", "tester", driver, tmp_path)
     result = judge_again(tmp_path)
     assert_same(records, result)
@@ -71,7 +71,7 @@ def test_a_workspace(driver: SandboxDriver, tmp_path: Path) -> None:
 
 
 def test_four_families(driver: SandboxDriver, tmp_path: Path) -> None:
-    """A run of text families and code, by the command line alone, with a pack that is found by itself."""
+    """Given only the run directory, ``reverify`` finds the pack, confirms all four verdicts and cleans up."""
     one = RealRun(tmp_path, driver, rounds=1)
     assert one.finish("--workers", "2").returncode == 0
     command = [sys.executable, "-m", one.main, "reverify", str(tmp_path / "results")]
@@ -83,7 +83,7 @@ def test_four_families(driver: SandboxDriver, tmp_path: Path) -> None:
 
 @pytest.mark.engine
 def test_another_driver_is_reported(oci_driver: SandboxDriver, tmp_path: Path) -> None:
-    """The verdict on a workspace is the same on Docker, and the result says that Docker gave it."""
+    """The verdict on a workspace is the same with Docker, and the result reports the change of the driver."""
     records = play("terminal-task-smoke", "tester", oci_driver, tmp_path)
     result = judge_again(tmp_path, "--driver", "docker")
     assert_same(records, result)
@@ -91,7 +91,7 @@ def test_another_driver_is_reported(oci_driver: SandboxDriver, tmp_path: Path) -
 
 
 def test_a_broken_verifier_is_found(driver: SandboxDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checker that passes everything turns a failure into a pass: the task and both verdicts are named."""
+    """A verifier that passes everything turns a failure into a pass; the result has the task and both verdicts."""
     play("terminal-task-smoke", "tester", driver, tmp_path, "nothing")
     monkeypatch.setattr(TerminalTaskVerifier, "verify", _pass_everything)
     result = reverify(tmp_path / "out", RunOptions())
@@ -111,7 +111,7 @@ def _pass_everything(*_: object) -> Any:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("pack", "tester"), TESTERS)
 def test_packs_with_images(pack: str, tester: str, oci_driver: SandboxDriver, tmp_path: Path) -> None:
-    """Solutions, cheats and agents that do nothing: every verdict is the same again, with the same reason."""
+    """Solutions, cheats and agents that do nothing get the same verdicts again."""
     command = [sys.executable, "-m", "securebench", "images", "build", str(BENCHMARKS / pack / "images")]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
@@ -122,7 +122,7 @@ def test_packs_with_images(pack: str, tester: str, oci_driver: SandboxDriver, tm
 @pytest.mark.long
 @pytest.mark.parametrize("pack", ["humaneval-mini", "mmlu-abstract-algebra-mini"])
 def test_imported_packs(pack: str, oci_driver: SandboxDriver, tmp_path: Path) -> None:
-    """The demo agent's right and wrong answers to imported rows are judged again."""
+    """The demo agent's right and wrong answers to imported rows get the same verdicts again."""
     packs = tmp_path / "benchmarks"
     for name in (pack, "demo-agent"):
         shutil.copytree(BENCHMARKS / name, packs / name)

@@ -26,19 +26,19 @@ TASKS: Final = {name.partition("/")[2]: task for name, task in tasks_of("termina
 SETS: Final = sorted(path.name for path in (PACK / "agents/cheats").iterdir() if path.name.isdigit())
 CHECKED: Final = {"check_failed", "state_mismatch"}
 REASONS: Final = {"1": CHECKED, "2": CHECKED, "3": CHECKED, "4": {"tampered"}}
-"""For which reasons the cheats of each set may fail."""
+"""The reasons for which the cheats of each set may fail."""
 
 
 @pytest.fixture(scope="module")
 def images() -> None:
-    """Build the images of the pack, where they are missing."""
+    """Build the images of the pack that are missing."""
     command = [sys.executable, "-m", "securebench", "images", "build", str(PACK / "images")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
 def _assert_tells_nothing(records: dict[str, dict[str, Any]]) -> None:
-    """Assert that no record holds a value that only the checker may know (F13)."""
+    """Assert that no record contains the digest of an expected state, or any output of a checker (F13)."""
     for name, record in records.items():
         state = TASKS[name].resources["expected_state"].value if "expected_state" in TASKS[name].resources else {}
         assert isinstance(state, dict)
@@ -48,7 +48,7 @@ def _assert_tells_nothing(records: dict[str, dict[str, Any]]) -> None:
 
 @pytest.mark.every_driver
 def test_the_smoke_pack_is_solved(driver: SandboxDriver, tmp_path: Path, host_canary: Path) -> None:
-    """The smoke pack's own agent solves its task, from its own tester YAML."""
+    """The smoke pack's agent, run from the pack's tester YAML, solves the task."""
     records = play("terminal-task-smoke", "tester", driver, tmp_path)
     assert {name: record["verification_status"] for name, record in records.items()} == {"sort-numbers": "passed"}
     assert records["sort-numbers"]["candidate_workspace"]
@@ -64,7 +64,7 @@ def test_the_smoke_pack_is_not_solved_by_nothing(driver: SandboxDriver, tmp_path
 @pytest.mark.oci
 @pytest.mark.slow
 def test_solutions_pass(oci_driver: OciDriver, images: None, tmp_path: Path) -> None:
-    """D03, D07, D08: the known solution of each task passes, through the same transfer as any other."""
+    """D03, D07, D08: the known solution of each task passes, sealed and judged like any other candidate."""
     records = play("terminal-tasks", "tester", oci_driver, tmp_path)
     statuses = {
         name: (record["verification_status"], record.get("failure_message")) for name, record in records.items()
@@ -76,7 +76,7 @@ def test_solutions_pass(oci_driver: OciDriver, images: None, tmp_path: Path) -> 
 @pytest.mark.oci
 @pytest.mark.slow
 def test_nothing_fails(oci_driver: OciDriver, images: None, tmp_path: Path) -> None:
-    """D03: an agent that does nothing passes no task."""
+    """D03: an agent that does nothing fails every task."""
     records = play("terminal-tasks", "nothing", oci_driver, tmp_path)
     assert {name: record["failure_reason"] for name, record in records.items()} == dict.fromkeys(TASKS, "check_failed")
 
@@ -85,7 +85,7 @@ def test_nothing_fails(oci_driver: OciDriver, images: None, tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("number", variants(SETS, lambda number: number not in {"1", "2", "3"}))
 def test_no_cheat_passes(oci_driver: OciDriver, images: None, tmp_path: Path, number: str, host_canary: Path) -> None:
-    """A01, A06, A07, A09, A10, A13, D01, D02, D06: each cheat of a set fails, judged, with a typed reason."""
+    """A01, A06, A07, A09, A10, A13, D01, D02, D06: each cheat fails when it is judged, for an allowed reason."""
     records = play("terminal-tasks", f"cheats-{number}", oci_driver, tmp_path)
     assert set(records) == set(TASKS)
     for name, record in records.items():
@@ -110,8 +110,8 @@ def test_every_task_has_its_parts() -> None:
 
 
 def test_a_script_is_found_by_what_a_task_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent knows each task by a part of its instructions, which stands in no other's."""
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # the directory is copied into sandboxes
+    """The agent finds a task's script by a quotation of the task's instructions that occurs in no other task."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # this directory is copied into sandboxes
     monkeypatch.syspath_prepend(str(PACK / "agents"))
     import play as agent  # type: ignore[import-not-found,unused-ignore]
 
@@ -123,7 +123,7 @@ def test_a_script_is_found_by_what_a_task_says(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_checkers_solve_nothing_and_shut_the_candidate_out() -> None:
-    """D02: each checker begins with the guard, and none of them holds an expected state."""
+    """D02: each checker imports the guard, which calls prctl, and does not contain its expected state's digest."""
     for name, task in TASKS.items():
         source = (PACK / "hidden" / name / "check.py").read_text()
         assert re.search(r"^from guard import", source, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Answers to the tasks of text-smoke: such as are right, and cheats: wrong, evasive, or more than one at a time."""
+"""Answers to the tasks of text-smoke: correct ones, and cheats (wrong, evasive, or several answers at once)."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ CHEATS: Final[dict[str, list[str]]] = {
 
 
 def cheats_of(name: str) -> list[str]:
-    """Return the cheats of a task, and those that may be tried on any."""
+    """Return the cheats for the task ``name``, followed by the cheats that apply to every task."""
     return CHEATS[name] + _ANYWHERE

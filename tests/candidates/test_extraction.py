@@ -1,4 +1,4 @@
-"""What an agent left becomes a candidate, or a failure with a reason; code is read one documented way."""
+"""Tests of extraction: an agent's result becomes a candidate or a failure, and one rule finds the code in a text."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ TEXT = CandidateKind.TEXT
 
 @pytest.fixture
 def store(tmp_path: Path) -> CandidateStore:
-    """Give an empty store."""
+    """Return an empty store."""
     return CandidateStore(tmp_path / "candidates")
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """Give an empty workspace."""
+    """Return an empty workspace."""
     path = tmp_path / "workspace"
     path.mkdir()
     return path
@@ -55,7 +55,7 @@ BAD_CONTENT = [
 
 
 def test_output_is_sealed_as_it_is(store: CandidateStore) -> None:
-    """The sealed bytes are the evidence: nothing is trimmed or rewritten."""
+    """Output is sealed byte for byte, because it is evidence: nothing is trimmed or rewritten."""
     sealed = seal_output(store, TEXT, b"\xef\xbb\xbf Answer: A\r\n", truncated=False)
     assert sealed.failure is None
     assert sealed.candidate is not None
@@ -67,7 +67,7 @@ def test_output_is_sealed_as_it_is(store: CandidateStore) -> None:
 def test_content_that_is_no_answer_is_kept_and_failed(
     store: CandidateStore, workspace: Path, data: bytes, reason: FailureReason
 ) -> None:
-    """B20, E01: empty and binary candidates fail with their reason, from stdout and from a file alike, as evidence."""
+    """B20, E01: empty or binary content, from stdout or a file, is stored as evidence and fails with its reason."""
     (workspace / "answer").write_bytes(data)
     for sealed in (seal_output(store, TEXT, data, truncated=False), seal_file(store, TEXT, workspace, "answer")):
         assert sealed.failure is not None
@@ -77,7 +77,7 @@ def test_content_that_is_no_answer_is_kept_and_failed(
 
 
 def test_a_part_of_an_output_is_no_candidate(store: CandidateStore) -> None:
-    """E08, B20: an output that was cut is too large, and its beginning is not judged in its place."""
+    """E08, B20: truncated or oversized output fails as too large, and no part of it becomes a candidate."""
     for data, truncated in ((b"x", True), (b"x" * (MAX_CANDIDATE_BYTES + 1), False)):
         sealed = seal_output(store, TEXT, data, truncated=truncated)
         assert sealed.candidate is None
@@ -99,7 +99,7 @@ def test_a_part_of_an_output_is_no_candidate(store: CandidateStore) -> None:
 def test_a_file_that_is_no_candidate_fails(
     store: CandidateStore, workspace: Path, host_canary: Path, kind: str, reason: FailureReason
 ) -> None:
-    """H01, H05, H07: whatever lies in the place of the answer, there is a reason and no candidate."""
+    """H01, H05, H07: a missing or too large answer, a link, a FIFO or a directory gives a reason and no candidate."""
     answer = workspace / "answer"
     if kind == "link":
         answer.symlink_to(host_canary)
@@ -117,7 +117,7 @@ def test_a_file_that_is_no_candidate_fails(
 
 
 def test_a_workspace_is_sealed_or_fails_by_name(store: CandidateStore, workspace: Path) -> None:
-    """H: a tree becomes a candidate, or a failure that names what is wrong with it."""
+    """H: a workspace becomes a candidate; one that is too large or contains a FIFO fails with the matching reason."""
     (workspace / "file").write_text("content")
     kind = CandidateKind.WORKSPACE
     assert seal_workspace(store, kind, workspace).candidate is not None
@@ -152,7 +152,7 @@ CODE = "def f():\n    return 1\n"
     ],
 )
 def test_code_is_read_one_way(text: str, code: str) -> None:
-    """B20: the one fenced block, else the whole text."""
+    """B20: the code is the content of the only fenced block; without a block, it is the whole text."""
     assert code_from_text(text) == code
 
 
@@ -170,13 +170,13 @@ def test_code_is_read_one_way(text: str, code: str) -> None:
     ],
 )
 def test_what_is_ambiguous_is_taken_as_it_stands(text: str) -> None:
-    """B20: no block is preferred over another; the whole text is the program, or is none."""
+    """B20: if a text has several blocks, an unclosed block or no valid fence, the whole text is the code."""
     assert code_from_text(text) == text
 
 
 @given(text=st.text(st.sampled_from("`~\n ax\r\ufeff"), max_size=60))
 def test_extraction_is_total_and_stable(text: str) -> None:
-    """B20: any text gives a program without carriage returns, and the same one each time."""
+    """B20: for any text, extraction raises no error and returns the same code each time, without carriage returns."""
     code = code_from_text(text)
     assert "\r" not in code
     assert code == code_from_text(text)
@@ -184,7 +184,7 @@ def test_extraction_is_total_and_stable(text: str) -> None:
 
 @given(data=st.binary(max_size=100))
 def test_decoding_gives_text_or_a_reason(data: bytes) -> None:
-    """A15: any bytes are a text that says something, or a candidate's failure; nothing else is ever raised."""
+    """A15: any bytes decode to a text that is not blank, or raise ``CandidateError``; no other error is raised."""
     with suppress(CandidateError):
         text = decode(data)
         assert text.strip()

@@ -1,4 +1,4 @@
-"""A sealed patch is a layer: what was put in comes out, the same changes are the same bytes, nothing else is read."""
+"""Tests of the archive of a sealed patch: it can be read back, is deterministic, and is refused if it was altered."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ _VERSIONS = st.none() | st.builds(FileVersion, st.binary(max_size=600), st.boole
 
 @given(delta=st.dictionaries(st.lists(_PARTS, min_size=1, max_size=3).map(b"/".join), _VERSIONS, max_size=5))
 def test_what_is_sealed_is_what_is_judged(delta: Delta) -> None:
-    """Any changes come back as they were, whatever their names."""
+    """Changes with any path names are read back exactly as they were written."""
     assert read_patch([_written(delta)]) == delta
 
 
 def test_a_link_comes_back() -> None:
-    """A link is its target, and has no mode of its own."""
+    """A patch with symbolic links, removed files and paths that are not UTF-8 is read back as it was written."""
     assert read_patch([_written(DELTA)]) == DELTA
 
 
 def test_the_order_makes_no_difference() -> None:
-    """C23: the same changes are the same bytes, in whatever order they were found."""
+    """C23: the order in which changes were found makes no difference to the bytes of the archive."""
     assert _written(dict(reversed(list(DELTA.items())))) == _written(DELTA)
 
 
 @pytest.mark.parametrize("path", [b".wh.x", b"a/.wh..wh..opq", b".wh.a/b"])
 def test_the_mark_of_a_removal_is_no_name(path: bytes) -> None:
-    """A file named as the mark of a removed one would remove another when it is laid out, and is refused."""
+    """A path with a name that begins with ``.wh.`` is refused: in a layer, such a name removes another file."""
     with pytest.raises(TreeRefusedError, match="the name is reserved for removed files"):
         _written({path: FileVersion(b"x")})
 
@@ -73,14 +73,14 @@ def test_the_mark_of_a_removal_is_no_name(path: bytes) -> None:
     ],
 )
 def test_nothing_else_is_read(parts: tuple[Part, ...]) -> None:
-    """H13: an archive that we would not have written is no evidence."""
+    """H13: an archive with entries that ``write_patch`` never writes is refused as altered."""
     with pytest.raises(StorageError) as refused:
         read_patch([layer(*parts)])
     assert refused.value.code == "candidate-altered"
 
 
 def test_the_store_keeps_a_patch(tmp_path: Path) -> None:
-    """A patch is loaded by its digest, without the text that shows it, and read as it was sealed."""
+    """A patch is loaded by its digest, and its changes are read as they were sealed. Its text is not stored."""
     store = CandidateStore(tmp_path / "candidates")
     sealed = store.seal_patch(DELTA, "as people see it")
     assert (sealed.kind, sealed.text) == (CandidateKind.PATCH, "as people see it")
@@ -90,7 +90,7 @@ def test_the_store_keeps_a_patch(tmp_path: Path) -> None:
 
 
 def test_a_patch_that_was_changed_is_noticed(tmp_path: Path) -> None:
-    """M04: a patch whose content no longer has its name's hash is not read."""
+    """M04: a patch whose content no longer matches the digest in its file name is refused."""
     store = CandidateStore(tmp_path / "candidates")
     sealed = store.seal_patch(DELTA, "")
     sealed.path.chmod(0o600)

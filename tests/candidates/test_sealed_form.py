@@ -1,4 +1,4 @@
-"""A candidate from elsewhere is stored only if it is exactly what sealing would have written."""
+"""Tests of copied candidates: one from another store is kept only if it is exactly what sealing would have written."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ TEXT, PATCH, WORKSPACE = CandidateKind.TEXT, CandidateKind.PATCH, CandidateKind.
 
 @pytest.fixture
 def store(tmp_path: Path) -> CandidateStore:
-    """Give an empty store."""
+    """Return an empty store."""
     return CandidateStore(tmp_path / "copy")
 
 
 def archive(*members: bytes) -> bytes:
-    """Return an archive with these members, in the form of sealed ones."""
+    """Return a tar archive with these members, in the format of sealed archives."""
     data = b"".join(members)
     return data + end_of_archive(len(data))
 
 
 def file(path: bytes, mode: int = 0o644) -> bytes:
-    """Return the member for a file."""
+    """Return the tar member for a file with the content ``x``."""
     return file_header(path, 1, mode) + b"x" + padding(1)
 
 
@@ -45,7 +45,7 @@ def stored(store: CandidateStore, kind: CandidateKind, data: bytes) -> bytes:
 
 
 def test_a_sealed_tree_is_copied(store: CandidateStore, tmp_path: Path) -> None:
-    """Directories, programs, links, long names and empty files come through byte for byte."""
+    """A sealed tree with directories, an executable, a link and long names is copied byte for byte."""
     tree = tmp_path / "tree"
     (tree / "empty").mkdir(parents=True)
     (tree / "deep" / ("d" * 120)).mkdir(parents=True)
@@ -58,7 +58,7 @@ def test_a_sealed_tree_is_copied(store: CandidateStore, tmp_path: Path) -> None:
 
 
 def test_a_sealed_patch_and_a_text_are_copied(store: CandidateStore, tmp_path: Path) -> None:
-    """So are changes, removals among them, and a text, which keeps its decoded form."""
+    """A sealed patch is copied byte for byte, including removals. A copied text has its decoded text, too."""
     changes = {b"a/new.py": FileVersion(b"x = 1\n"), b"a/old.py": None, b"link": FileVersion(b"a/new.py", link=True)}
     sealed = CandidateStore(tmp_path / "first").seal_patch(changes, "a patch")
     assert stored(store, PATCH, sealed.path.read_bytes()) == sealed.path.read_bytes()
@@ -66,7 +66,7 @@ def test_a_sealed_patch_and_a_text_are_copied(store: CandidateStore, tmp_path: P
 
 
 def test_output_that_is_not_text_is_copied(store: CandidateStore, tmp_path: Path) -> None:
-    """An agent's output is sealed whatever its bytes are, so another machine may send such bytes."""
+    """Output that is not UTF-8 can be copied, because an agent's output is sealed whatever its bytes are."""
     sealed = seal_output(CandidateStore(tmp_path / "first"), TEXT, b"\xffhi", truncated=False).candidate
     assert sealed is not None
     assert stored(store, TEXT, sealed.path.read_bytes()) == b"\xffhi"
@@ -92,7 +92,7 @@ HOSTILE: Final = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_tree_that_nobody_sealed_is_refused(case: str, store: CandidateStore) -> None:
-    """An entry that would be written elsewhere, twice, or with other rights: the file is refused and not kept."""
+    """An archive with unsafe paths, duplicate or misplaced entries or other modes is refused, and no file is kept."""
     with pytest.raises(ConfigError) as caught:
         stored(store, WORKSPACE, HOSTILE[case])
     assert caught.value.code == "candidate-altered"
@@ -102,7 +102,7 @@ def test_a_tree_that_nobody_sealed_is_refused(case: str, store: CandidateStore) 
 @pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.SYMTYPE])
 @pytest.mark.parametrize("of", [WORKSPACE, PATCH])
 def test_members_that_sealing_never_writes_are_refused(kind: bytes, of: CandidateKind, store: CandidateStore) -> None:
-    """Hard links, devices and FIFOs are refused, and so is the same content in another dialect of tar."""
+    """Hard links, devices and FIFOs are refused, and so is a symbolic link with a header that sealing never writes."""
     output = io.BytesIO()
     with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as tar:
         member = tarfile.TarInfo("entry")
@@ -123,13 +123,13 @@ def test_members_that_sealing_never_writes_are_refused(kind: bytes, of: Candidat
     ],
 )
 def test_other_bytes_are_refused(kind: CandidateKind, data: bytes, store: CandidateStore) -> None:
-    """Files that are not the archive that they should be are refused."""
+    """A file that is not an archive in the sealed form of its kind is refused."""
     with pytest.raises(ConfigError, match="altered"):
         stored(store, kind, data)
 
 
 def test_another_digest_is_refused(store: CandidateStore) -> None:
-    """What hashes to something else than its name was altered."""
+    """Content with another digest than the expected one is refused, and no file is kept."""
     with pytest.raises(ConfigError, match="now hashes to"):
         store.seal_copy(TEXT, "0" * 64, [b"answer"])
     assert not list(store.root.iterdir())

@@ -1,4 +1,4 @@
-"""The store keeps each candidate once, whole, under the hash of its bytes, and notices any change."""
+"""Tests of the candidate store: it keeps each candidate once, under the hash of its bytes, and notices any change."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ TEXT, WORKSPACE = CandidateKind.TEXT, CandidateKind.WORKSPACE
 
 @pytest.fixture
 def store(tmp_path: Path) -> CandidateStore:
-    """Give an empty store."""
+    """Return an empty store."""
     return CandidateStore(tmp_path / "run" / "candidates")
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Give a small tree."""
+    """Return a directory tree with one file."""
     (tmp_path / "tree/inner").mkdir(parents=True)
     (tmp_path / "tree/inner/file").write_text("content")
     return tmp_path / "tree"
 
 
 def test_a_candidate_is_a_file_named_by_its_hash(store: CandidateStore) -> None:
-    """What is sealed lies under its sha256, as it was, and cannot be written."""
+    """A sealed candidate is a read-only file with unchanged content, named by its sha256."""
     sealed = store.seal_bytes(TEXT, b"answer", "answer")
     assert sealed.digest == hashlib.sha256(b"answer").hexdigest()
     assert (sealed.kind, sealed.size, sealed.text, sealed.path) == (TEXT, 6, "answer", store.root / sealed.digest)
@@ -47,7 +47,7 @@ def test_a_candidate_is_a_file_named_by_its_hash(store: CandidateStore) -> None:
 
 
 def test_a_tree_is_an_archive_that_standard_tools_check(store: CandidateStore, tree: Path) -> None:
-    """A sealed workspace is a tar whose sha256 is its name."""
+    """A sealed workspace is a tar archive that ``tar`` can list, and its file name is its sha256."""
     sealed = store.seal_tree(WORKSPACE, tree)
     assert hashlib.sha256(sealed.path.read_bytes()).hexdigest() == sealed.digest
     assert (sealed.size, sealed.text) == (sealed.path.stat().st_size, None)
@@ -56,7 +56,7 @@ def test_a_tree_is_an_archive_that_standard_tools_check(store: CandidateStore, t
 
 
 def test_sealing_twice_keeps_one(store: CandidateStore, tree: Path) -> None:
-    """The same candidate of two tasks, or of a run that was resumed, is one object."""
+    """A candidate that is sealed twice, for two tasks or in a resumed run, is stored once."""
     assert store.seal_bytes(TEXT, b"answer", "answer") == store.seal_bytes(TEXT, b"answer", "answer")
     assert store.seal_tree(WORKSPACE, tree) == store.seal_tree(WORKSPACE, tree)
     assert len(list(store.root.iterdir())) == 2
@@ -64,7 +64,7 @@ def test_sealing_twice_keeps_one(store: CandidateStore, tree: Path) -> None:
 
 @pytest.mark.parametrize("kind", [TEXT, CandidateKind.CODE])
 def test_what_is_loaded_is_what_was_sealed(store: CandidateStore, tree: Path, kind: CandidateKind) -> None:
-    """A resumed run judges the same candidate as the run that sealed it."""
+    """A candidate loaded by its digest equals the one that was sealed, so a resumed run judges the same."""
     sealed = store.seal_bytes(kind, "größe".encode(), "größe")
     assert store.load(kind, sealed.digest) == sealed
     archive = store.seal_tree(WORKSPACE, tree)
@@ -72,14 +72,14 @@ def test_what_is_loaded_is_what_was_sealed(store: CandidateStore, tree: Path, ki
 
 
 def test_bytes_without_a_text_have_none_when_loaded(store: CandidateStore) -> None:
-    """What is not UTF-8 stays evidence, without a text."""
+    """A candidate that is not UTF-8 can be sealed and loaded, and has no text."""
     sealed = store.seal_bytes(TEXT, b"\xff", None)
     assert store.load(TEXT, sealed.digest) == sealed
 
 
 @pytest.mark.parametrize("position", [0, 3, -1])
 def test_a_changed_byte_is_noticed(store: CandidateStore, tree: Path, position: int) -> None:
-    """M05: a sealed candidate that was swapped or edited is never loaded."""
+    """M05: a sealed candidate with a changed byte is refused as altered when it is loaded."""
     for sealed in (store.seal_bytes(TEXT, b"answer", "answer"), store.seal_tree(WORKSPACE, tree)):
         content = bytearray(sealed.path.read_bytes())
         content[position] ^= 1
@@ -91,7 +91,7 @@ def test_a_changed_byte_is_noticed(store: CandidateStore, tree: Path, position: 
 
 
 def test_sealing_again_heals_a_changed_object(store: CandidateStore) -> None:
-    """M05: an object under the right name with the wrong content does not survive the candidate's next sealing."""
+    """M05: if the file of a candidate was altered, sealing the candidate again replaces it."""
     sealed = store.seal_bytes(TEXT, b"answer", "answer")
     sealed.path.chmod(0o644)
     sealed.path.write_bytes(b"forged")
@@ -101,14 +101,14 @@ def test_sealing_again_heals_a_changed_object(store: CandidateStore) -> None:
 
 @pytest.mark.parametrize("digest", ["", "../../etc/passwd", "0" * 63, "G" * 64, "0" * 64, "0" * 64 + "\n"])
 def test_what_is_not_there_is_not_loaded(store: CandidateStore, digest: str) -> None:
-    """M05: an absent candidate is an error; a digest that is none is never taken for a path."""
+    """M05: loading a digest that is not stored, or a text that is not a digest, such as a path, is an error."""
     with pytest.raises(StorageError) as refused:
         store.load(TEXT, digest)
     assert refused.value.code == "candidate-not-stored"
 
 
 def test_a_link_or_fifo_in_place_of_a_candidate_is_refused(store: CandidateStore, host_canary: Path) -> None:
-    """M05, H01, H05: neither a link nor a FIFO is read in place of a candidate, whatever is behind it."""
+    """M05, H01, H05: a FIFO, or a link to a file with the right content, is refused in place of a candidate."""
     sealed = store.seal_bytes(TEXT, host_canary.read_bytes(), None)
     sealed.path.unlink()
     sealed.path.symlink_to(host_canary)
@@ -121,7 +121,7 @@ def test_a_link_or_fifo_in_place_of_a_candidate_is_refused(store: CandidateStore
 
 
 def test_a_refused_tree_leaves_nothing_behind(store: CandidateStore, tree: Path) -> None:
-    """H08: a tree that cannot be sealed takes no room in the run directory."""
+    """H08: a tree that is refused leaves no file in the store."""
     os.mkfifo(tree / "pipe")
     with pytest.raises(TreeRefusedError):
         store.seal_tree(WORKSPACE, tree)
@@ -131,7 +131,7 @@ def test_a_refused_tree_leaves_nothing_behind(store: CandidateStore, tree: Path)
 
 
 def test_half_sealed_files_of_a_killed_run_are_cleared(store: CandidateStore) -> None:
-    """L01: what a kill in the middle of sealing left is removed, and nothing else."""
+    """L01: a temporary file that a killed run left is removed, and sealed candidates stay."""
     sealed = store.seal_bytes(TEXT, b"answer", "answer")
     (store.root / ".sealing-abc").write_bytes(b"ans")
     store.clear_unfinished()
@@ -139,7 +139,7 @@ def test_half_sealed_files_of_a_killed_run_are_cleared(store: CandidateStore) ->
 
 
 def test_threads_share_a_store(store: CandidateStore) -> None:
-    """Workers seal the same and other candidates at once, and all are whole."""
+    """Sixteen threads that seal four different candidates at once leave one file for each candidate."""
     threads = [
         threading.Thread(target=store.seal_bytes, args=(TEXT, bytes([number % 4]) * 10_000, None))
         for number in range(16)
@@ -153,7 +153,7 @@ def test_threads_share_a_store(store: CandidateStore) -> None:
 
 
 def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
-    """L07: where nothing can be kept the run is told so, with what to do; no half candidate gets a name."""
+    """L07: on a full disk, sealing raises an error that says what to do, and leaves no partial file."""
     if os.getuid() != 0:
         pytest.skip("only root mounts")
     small = tmp_path / "small"
@@ -170,7 +170,7 @@ def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
 
 
 def test_only_recorded_candidates_stay(store: CandidateStore) -> None:
-    """When a run is closed, one that no record names is removed. Files that no store writes are left alone."""
+    """``keep_only`` removes temporary files and all candidates except the given ones. Files of other kinds stay."""
     kept, other = (store.seal_bytes(TEXT, text.encode(), text) for text in ("kept", "other"))
     (store.root / "note.txt").write_text("of the owner")
     (store.root / ".sealing-x").write_text("half")
@@ -181,6 +181,6 @@ def test_only_recorded_candidates_stay(store: CandidateStore) -> None:
 
 
 def test_a_store_without_candidates_has_nothing_to_remove(store: CandidateStore) -> None:
-    """It is created when the first candidate is sealed."""
+    """``keep_only`` works before the first candidate is sealed, and does not create the directory."""
     store.keep_only(())
     assert not store.root.exists()

@@ -1,4 +1,4 @@
-"""``securebench agents``: what it prints and does, with a registry of the test's own."""
+"""Tests of ``securebench agents`` with a fake npm registry."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PLATFORM = ("--platform", "linux-x64-musl")
 
 @pytest.fixture
 def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNpm]:
-    """Give a registry with one version of one program, and an empty cache."""
+    """Yield a registry with one version of one program. The image store is empty."""
     with fake_npm() as npm:
         monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "images"))
         monkeypatch.setenv("SECUREBENCH_NPM_REGISTRY", npm.url)
@@ -48,12 +48,12 @@ def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNpm]:
 
 
 def invoke(*arguments: str) -> Result:
-    """Run a subcommand; what it raises comes through."""
+    """Run a subcommand. Its exceptions are not caught."""
     return CliRunner().invoke(command, arguments, catch_exceptions=False)
 
 
 def test_a_program_is_installed_listed_and_removed(npm: FakeNpm, tmp_path: Path) -> None:
-    """On a pipe: a line a stage on stderr, a line a program on stdout."""
+    """On a pipe, each stage of an installation is a line on stderr, and each program is a line on stdout."""
     done = invoke("install", "claude_code", "--version", "latest", *PLATFORM)
     (place,) = (tmp_path / "images/trees").glob("*/package")
     assert done.stdout == f"claude_code: 9.8.7 for linux-x64-musl is in {place}\n"
@@ -66,7 +66,7 @@ def test_a_program_is_installed_listed_and_removed(npm: FakeNpm, tmp_path: Path)
 
 
 def test_what_is_there_is_told_without_a_stage(npm: FakeNpm) -> None:
-    """Nothing was done."""
+    """Installing a program that is already installed prints the same line, and no stages on stderr."""
     arguments = ("install", "claude_code", "--version", "9.8.7", *PLATFORM)
     first, second = invoke(*arguments), invoke(*arguments)
     assert second.stdout == first.stdout
@@ -74,7 +74,7 @@ def test_what_is_there_is_told_without_a_stage(npm: FakeNpm) -> None:
 
 
 def test_programs_are_told_of_as_json(npm: FakeNpm) -> None:
-    """With what a script needs to mount and to trust them."""
+    """With ``--json``, programs have their directory, integrity, state, size and time of installation."""
     (installed,) = json.loads(invoke("install", "claude_code", "--version", "9.8.7", *PLATFORM, "--json").stdout)
     assert (installed["version"], installed["executable"]) == ("9.8.7", "claude")
     (listed,) = json.loads(invoke("list", "--json", "--verify").stdout)
@@ -86,7 +86,7 @@ def test_programs_are_told_of_as_json(npm: FakeNpm) -> None:
 
 
 def test_an_archive_takes_the_place_of_a_registry(npm: FakeNpm, tmp_path: Path) -> None:
-    """It says itself which program, version and platform it is."""
+    """``--from`` reads program, version and platform from the archive, and requests nothing from the registry."""
     path = tmp_path / "claude.tgz"
     path.write_bytes(package(MUSL, "9.8.6", "claude"))
     assert "claude_code: 9.8.6 for linux-x64-musl" in invoke("install", "claude_code", "--from", str(path)).stdout
@@ -99,7 +99,7 @@ def test_an_archive_takes_the_place_of_a_registry(npm: FakeNpm, tmp_path: Path) 
 
 
 def test_a_damaged_program_is_shown_as_one(npm: FakeNpm) -> None:
-    """With what to do."""
+    """A damaged program is listed as damaged, with the advice to install it again."""
     invoke("install", "claude_code", "--version", "9.8.7", *PLATFORM)
     program = AgentStore().installed()[0].program
     (program.directory / program.executable).unlink()
@@ -107,7 +107,7 @@ def test_a_damaged_program_is_shown_as_one(npm: FakeNpm) -> None:
 
 
 def test_all_programs_are_meant_unless_one_is_named(npm: FakeNpm, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pinned ones: this registry has none of them, and nothing comes from PyPI here."""
+    """Without a name, ``install`` tries the pinned versions of all programs. The registry has none, so it fails."""
     only_npm = {name: known for name, known in PROGRAMS.items() if known.package}
     monkeypatch.setattr(catalogue, "PROGRAMS", only_npm)
     with pytest.raises(ConfigError, match="does not have @anthropic-ai/claude-code") as caught:
@@ -116,7 +116,7 @@ def test_all_programs_are_meant_unless_one_is_named(npm: FakeNpm, monkeypatch: p
 
 
 def test_what_a_run_uses_is_not_removed(npm: FakeNpm) -> None:
-    """It is mounted."""
+    """A program that a run uses is not removed, because it is mounted into sandboxes."""
     with AgentStore() as store:
         store.install("claude_code", "9.8.7", "linux-x64-musl")
         with pytest.raises(InfrastructureError) as caught:
@@ -125,7 +125,7 @@ def test_what_a_run_uses_is_not_removed(npm: FakeNpm) -> None:
 
 
 def test_versions_that_no_run_uses_are_removed_although_others_are_in_use(npm: FakeNpm) -> None:
-    """The removed versions are listed, and the error names all versions in use."""
+    """``remove`` removes and lists the unused versions, and its error names all versions in use."""
     for version in ("9.8.6", "9.8.8"):
         npm.publish(MUSL, version, package(MUSL, version, "claude"))
         invoke("install", "claude_code", "--version", version, *PLATFORM)
@@ -141,7 +141,7 @@ def test_versions_that_no_run_uses_are_removed_although_others_are_in_use(npm: F
 
 
 def test_a_terminal_shows_a_bar_and_a_table(npm: FakeNpm) -> None:
-    """And the same facts."""
+    """On a terminal, ``install`` prints the same line as on a pipe, and ``list`` prints a table."""
     arguments = ["install", "claude_code", "--version", "9.8.7", *PLATFORM]
     assert "claude_code: 9.8.7 for linux-x64-musl is in" in on_terminal(arguments)
     table = on_terminal(["list"])
@@ -150,7 +150,7 @@ def test_a_terminal_shows_a_bar_and_a_table(npm: FakeNpm) -> None:
 
 
 def on_terminal(arguments: list[str]) -> str:
-    """Run a subcommand on a terminal of its own, and return what it wrote there."""
+    """Run a subcommand on a new pseudo-terminal, and return what it wrote there."""
     ours, its = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "140"}
     argv = [sys.executable, "-m", "securebench", "agents", *arguments]
@@ -163,7 +163,7 @@ def on_terminal(arguments: list[str]) -> str:
 
 
 def test_a_declaration_is_shown() -> None:
-    """As it was written, with its place; as JSON for scripts."""
+    """``show`` prints the file of a declaration after a line with its path, or the declaration as JSON."""
     shown = invoke("show", "opencode")
     assert shown.exit_code == 0
     assert shown.output.startswith("# /")
@@ -173,7 +173,7 @@ def test_a_declaration_is_shown() -> None:
 
 
 def test_an_unknown_family_is_a_wrong_use() -> None:
-    """The message lists the families, and nothing is installed or run."""
+    """``check`` with an unknown family is a usage error, and the message lists the families."""
     result = invoke("check", "opencode", "--family", "riddles")
     assert result.exit_code == 2
     assert "short_answer" in result.output
@@ -181,7 +181,7 @@ def test_an_unknown_family_is_a_wrong_use() -> None:
 
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
 def test_a_check_prints_a_line_for_each_family(passed: bool, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that an agent wrote reaches the terminal as a control sequence."""
+    """``check`` prints a line per family, and the output of a failed agent on stderr, without control characters."""
     shown = {} if passed else {"output": "Traceback\n\x1b[31mValueError: no model", "details": "securebench show x"}
     result = FamilyCheck("short_answer", passed, "worked", "\x1b[31mred", **shown)
     monkeypatch.setattr(agent_check, "check_agent", lambda *_args, **_options: (result,))
@@ -195,7 +195,7 @@ def test_a_check_prints_a_line_for_each_family(passed: bool, code: int, monkeypa
 def test_a_declaration_with_an_unusable_name_is_a_warning(
     npm: FakeNpm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """K26: the path is printed without its control characters."""
+    """K26: a declaration whose file name is not allowed is ignored with a warning that escapes control characters."""
     monkeypatch.setenv(plugins.AGENTS_VARIABLE, str(tmp_path / "agents"))
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents/x\x1b[2J\n.yaml").touch()

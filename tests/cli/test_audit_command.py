@@ -1,4 +1,4 @@
-"""``securebench audit --self``: its forms of output and its exit codes."""
+"""Tests of ``securebench audit --self``: its output formats and its exit codes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOSTILE = "<script>alert(1)</script> \x1b[2J | cell"
 
 
 def made(request: AuditRequest, outcome: AuditOutcome) -> AuditReport:
-    """Return a report in which the first probe of each entry has an outcome, with a hostile text."""
+    """Return a report in which each entry has one probe with the given outcome and a hostile text."""
     request.report("crun: escape attempts")
     entries = {
         entry.id: EntryResult(
@@ -48,7 +48,7 @@ def made(request: AuditRequest, outcome: AuditOutcome) -> AuditReport:
 
 @pytest.fixture
 def outcome(monkeypatch: pytest.MonkeyPatch) -> list[AuditOutcome]:
-    """Replace the audit. The list holds the outcome that it reports."""
+    """Replace the audit with one that reports the outcome in the returned list. A test may change the list."""
     wanted = [AuditOutcome.CONTAINED]
     monkeypatch.setattr(
         "securebench.audit.installation.run.audit_installation", lambda request: made(request, wanted[0])
@@ -57,12 +57,12 @@ def outcome(monkeypatch: pytest.MonkeyPatch) -> list[AuditOutcome]:
 
 
 def audit(*options: str) -> Result:
-    """Run the command."""
+    """Run ``securebench audit --self`` with these options."""
     return CliRunner().invoke(cli, ["audit", "--self", *options])
 
 
 def test_a_pipe_gets_lines(outcome: list[AuditOutcome]) -> None:
-    """Each entry has one line without control characters; progress goes to stderr."""
+    """On a pipe, each entry has one line without control characters, and progress goes to stderr."""
     result = audit("--entry", "A0*")
     lines = result.stdout.splitlines()
     ids = [entry.id for entry in entries_of(select_entries(read_catalogue(), ["A0*"]))]
@@ -86,13 +86,13 @@ def test_a_pipe_gets_lines(outcome: list[AuditOutcome]) -> None:
 def test_the_exit_code_says_if_anything_was_not_contained(
     outcome: list[AuditOutcome], found: AuditOutcome, code: int
 ) -> None:
-    """Only "not contained" fails."""
+    """The exit code is 1 if an entry is "not contained", and 0 for all other outcomes."""
     outcome[0] = found
     assert audit("--entry", "A01").exit_code == code
 
 
 def test_a_program_gets_json(outcome: list[AuditOutcome], tmp_path: Path) -> None:
-    """The report has each entry with its probes, in a file if one is named."""
+    """With ``--json`` and ``-o``, a JSON report of each entry and its probes is written to the file."""
     path = tmp_path / "report.json"
     assert audit("--json", "--entry", "A01", "-o", str(path)).stdout == ""
     report = json.loads(path.read_text())
@@ -104,7 +104,7 @@ def test_a_program_gets_json(outcome: list[AuditOutcome], tmp_path: Path) -> Non
 
 
 def test_a_page_says_that_no_probe_of_an_entry_ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Only an entry that is not checked here is called "shown by tests"."""
+    """The page says of an entry without probe results that no probe ran, and not that it is "shown by tests"."""
 
     def without_results(request: AuditRequest) -> AuditReport:
         report = made(request, AuditOutcome.NOT_CONTAINED)
@@ -119,7 +119,7 @@ def test_a_page_says_that_no_probe_of_an_entry_ran(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_page_is_self_contained_and_escapes(outcome: list[AuditOutcome], tmp_path: Path) -> None:
-    """The HTML page has the policy of reports, no script, and shows texts as text."""
+    """The HTML page has a content security policy and no script, and hostile texts are escaped."""
     path = tmp_path / "report.html"
     assert audit("--html", str(path), "--entry", "A01").exit_code == 0
     page = path.read_text()
@@ -131,7 +131,7 @@ def test_a_page_is_self_contained_and_escapes(outcome: list[AuditOutcome], tmp_p
 
 
 def test_tables_go_between_markers(outcome: list[AuditOutcome], tmp_path: Path) -> None:
-    """A new page has both tables; in an existing one only what is between the markers changes."""
+    """A new Markdown page gets the tables; in an existing page, only the text between the markers changes."""
     path = tmp_path / "page.md"
     assert audit("--markdown", str(path), "--entry", "A01").exit_code == 0
     path.write_text("before\n" + path.read_text() + "after\n")
@@ -145,7 +145,7 @@ def test_tables_go_between_markers(outcome: list[AuditOutcome], tmp_path: Path) 
 
 
 def test_a_page_without_markers_is_refused_before_the_audit(tmp_path: Path) -> None:
-    """Nobody waits for minutes to learn that the page cannot be written."""
+    """An existing page without markers is refused and not changed. The audit, which takes minutes, is not started."""
     path = tmp_path / "page.md"
     path.write_text("a page of mine\n")
     result = audit("--markdown", str(path))
@@ -154,7 +154,7 @@ def test_a_page_without_markers_is_refused_before_the_audit(tmp_path: Path) -> N
 
 
 def test_missing_directories_are_created(outcome: list[AuditOutcome], tmp_path: Path) -> None:
-    """As ``export`` does."""
+    """Missing parent directories of the output file are created."""
     assert outcome == [AuditOutcome.CONTAINED]
     done = audit("-o", str(tmp_path / "new" / "report.txt"))
     assert done.exit_code == 0, done.output
@@ -162,7 +162,7 @@ def test_missing_directories_are_created(outcome: list[AuditOutcome], tmp_path: 
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_audit(tmp_path: Path) -> None:
-    """The audit takes minutes, and its report would be lost."""
+    """An output file that cannot be written is refused before the audit, which takes minutes."""
     (tmp_path / "file").touch()
     done = audit("-o", str(tmp_path / "file" / "report.txt"))
     assert isinstance(done.exception, StorageError)
@@ -170,7 +170,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_audit(tmp_path: Pat
 
 
 def test_a_page_that_is_not_text_is_refused_before_the_audit(tmp_path: Path) -> None:
-    """With its name, and where the text ends."""
+    """A page that is not UTF-8 is refused, and the error names the file and the line."""
     (tmp_path / "page.md").write_bytes(b"text\n\xff")
     done = audit("--markdown", str(tmp_path / "page.md"))
     assert isinstance(done.exception, ConfigError)
@@ -178,13 +178,13 @@ def test_a_page_that_is_not_text_is_refused_before_the_audit(tmp_path: Path) -> 
 
 
 def test_an_unknown_entry_is_an_error() -> None:
-    """Its message says what ids look like."""
+    """An id that matches no entry is an error with the code ``audit-entry-unknown``."""
     result = audit("--entry", "Z99")
     assert getattr(result.exception, "code", "") == "audit-entry-unknown"
 
 
 def test_without_self_nothing_is_done() -> None:
-    """The flag is required, because other things may be audited one day."""
+    """Without ``--self``, the command is a usage error. The flag leaves room for other kinds of audits."""
     result = CliRunner().invoke(cli, ["audit"])
     assert result.exit_code == 2
     assert "--self" in result.stderr

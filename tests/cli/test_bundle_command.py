@@ -1,4 +1,4 @@
-"""``securebench bundle``."""
+"""Tests of ``securebench bundle``."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 def bundle(*arguments: object) -> Result:
-    """Run the command."""
+    """Run ``securebench bundle`` with these arguments."""
     return CliRunner().invoke(cli, ["bundle", *map(str, arguments)])
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Return a run with one candidate."""
+    """Return the directory of a run with one candidate."""
     directory = tmp_path / "run"
     return write_run(directory, [record(candidate=sealed_text(directory, "Answer: 42\n"))])
 
 
 def test_a_bundle_is_compressed_and_its_digest_is_printed(tmp_path: Path, run: Path) -> None:
-    """Any zstd reads it. Two bundles are the same bytes, and the plain form is the same archive."""
+    """Two bundles of a run are identical, and a ``.tar`` bundle is the decompressed form of a ``.tar.zst`` bundle."""
     output = tmp_path / "run.tar.zst"
     done = bundle(run, "-o", output)
     assert done.exit_code == 0, done.output
@@ -51,7 +51,7 @@ def test_a_bundle_is_compressed_and_its_digest_is_printed(tmp_path: Path, run: P
 
 
 def test_a_failure_leaves_no_file(tmp_path: Path, run: Path) -> None:
-    """Neither a partial bundle nor a temporary file; an older bundle stays."""
+    """If a candidate is missing, no partial bundle or temporary file is left, and an older bundle stays."""
     (tmp_path / "run.tar.zst").write_text("old")
     next((run / "candidates").iterdir()).unlink()
     done = bundle(run, "-o", tmp_path / "run.tar.zst")
@@ -63,13 +63,13 @@ def test_a_failure_leaves_no_file(tmp_path: Path, run: Path) -> None:
 
 @pytest.mark.parametrize("name", ["run", "run.zip", "run.tar.gz"])
 def test_other_formats_are_refused(tmp_path: Path, run: Path, name: str) -> None:
-    """A file is what its name says."""
+    """An output name that does not end with ``.tar`` or ``.tar.zst`` is a usage error."""
     assert bundle(run, "-o", tmp_path / name).exit_code == 2
 
 
 @pytest.mark.parametrize("name", [".", "missing"])
 def test_a_directory_without_a_run_is_refused(tmp_path: Path, name: str) -> None:
-    """The message is that of other commands."""
+    """A directory that has no run, or that does not exist, is refused with the code ``run-missing``."""
     done = bundle(tmp_path / name, "-o", tmp_path / "run.tar")
     assert isinstance(done.exception, ConfigError)
     assert done.exception.code == "run-missing"

@@ -1,4 +1,4 @@
-"""``securebench compare`` from the outside: each format, hostile texts, and ten thousand records."""
+"""Tests of ``securebench compare``: each output format, hostile texts, and runs of ten thousand records."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _compare(*arguments: str | Path) -> Result:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> list[Path]:
-    """Two runs of ten tasks, of which the first agent solves three, the second eight."""
+    """Return two runs of ten tasks. The agent of the first run solves three tasks, that of the second solves eight."""
     return [
         write_run(
             tmp_path / name,
@@ -51,7 +51,7 @@ def runs(tmp_path: Path) -> list[Path]:
 
 
 def test_plain_lines(runs: list[Path]) -> None:
-    """In a pipe: one line for each run, with the difference, its interval and the p-value."""
+    """On a pipe, each run has one line; the second has the difference, its interval and the p-value."""
     result = _compare(*runs)
     assert result.exit_code == 0, result.output
     assert "agent-a: pass rate % 30.0 [10.8, 60.3]" in result.output
@@ -62,7 +62,7 @@ def test_plain_lines(runs: list[Path]) -> None:
 
 @pytest.mark.parametrize(("width", "is_table"), [(60, False), (80, True), (200, True)])
 def test_a_terminal_shows_every_value_whole(runs: list[Path], width: int, is_table: bool) -> None:
-    """Without room for a table, there is a line for each run."""
+    """All values fit the width of the terminal without being cut: in a table if there is room, or else in lines."""
     first, other = (tally(read_run(directory)) for directory in runs)
     console = Console(file=io.StringIO(), width=width)
     console.print(tables(console, {"made-up": [compare(first, other)]}))
@@ -75,7 +75,7 @@ def test_a_terminal_shows_every_value_whole(runs: list[Path], width: int, is_tab
 
 
 def test_json_has_every_task_that_differs(runs: list[Path]) -> None:
-    """Programs get the ids of all tasks that only one agent solved, and the help says so."""
+    """JSON output has the ids of all tasks that only one agent solved, and the help says so."""
     assert "the ids of all tasks whose pass rates differ" in " ".join(_compare("--help").output.split())
     (found,) = json.loads(_compare(*runs, "--json").output)
     assert found["only_b"] == [f"made-up/task-{number:05}" for number in range(3, 8)]
@@ -83,13 +83,13 @@ def test_json_has_every_task_that_differs(runs: list[Path]) -> None:
 
 
 def test_csv_has_numbers(runs: list[Path]) -> None:
-    """A spreadsheet gets numbers that are not rounded."""
+    """CSV output has pass rates as numbers, and the name of the statistical test."""
     (row,) = csv.DictReader(io.StringIO(_compare(*runs, "--csv").output))
     assert (float(row["rate_a"]), float(row["rate_b"]), row["method"]) == (0.3, 0.8, "mcnemar")
 
 
 def test_one_run_is_not_enough(runs: list[Path]) -> None:
-    """The error says what to give."""
+    """The error for a single run says that a second run of the same pack is missing."""
     result = _compare(runs[0])
     assert result.exit_code == 1
     assert "no second run of made-up" in str(result.exception)
@@ -97,7 +97,7 @@ def test_one_run_is_not_enough(runs: list[Path]) -> None:
 
 @pytest.mark.parametrize("form", ["", "--markdown", "--csv"])
 def test_hostile_names_are_inert(tmp_path: Path, form: str) -> None:
-    """A pack's task ids and an agent's name are text: no terminal escape, formula, markup or link."""
+    """Hostile task ids and agent names add no control character to any format, and no markup or link to Markdown."""
     for name, solved in (("a", _PASSED), ("b", _FAILED)):
         harness: dict[str, JsonValue] = {"type": "command", "name": HOSTILE, "digest": "ab" * 32, "env": {}}
         write_run(tmp_path / name, [record(0, solved, task_id=HOSTILE)], header(1, harness=harness))
@@ -110,7 +110,7 @@ def test_hostile_names_are_inert(tmp_path: Path, form: str) -> None:
 
 
 def test_a_page(tmp_path: Path) -> None:
-    """The page has the same figures. Hostile names are text in it, and it may load and run nothing."""
+    """The HTML page has the difference and a content security policy. Hostile names add no script or link."""
     for name, solved in (("a", _PASSED), ("b", _FAILED)):
         harness: dict[str, JsonValue] = {"type": "command", "name": HOSTILE, "digest": "ab" * 32, "env": {}}
         write_run(tmp_path / name, [record(0, solved, task_id=HOSTILE)], header(1, harness=harness))
@@ -126,7 +126,7 @@ def test_a_page(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_ten_thousand_records_in_three_seconds(large_run: Path, tmp_path: Path) -> None:
-    """Two large runs are compared in seconds."""
+    """Two runs of ten thousand records are compared in six seconds of processor time, or more on a slow machine."""
     other = write_run(tmp_path / "other", records(10_000, seed=2))
     command = [sys.executable, "-m", "securebench", "compare", str(large_run), str(other), "--json"]
     limit = on_this_machine(6)

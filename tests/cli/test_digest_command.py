@@ -1,4 +1,4 @@
-"""``securebench digest``."""
+"""Tests of ``securebench digest``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEY = Commitment(b"k" * 32)
 
 
 def digest(*arguments: object) -> Result:
-    """Run the command."""
+    """Run ``securebench digest`` with these arguments."""
     return CliRunner().invoke(cli, ["digest", *map(str, arguments)])
 
 
@@ -49,7 +49,7 @@ def run(tmp_path: Path, pack: BenchmarkPack) -> Path:
 
 
 def test_public_digests_are_printed_and_nothing_that_depends_on_an_answer(tmp_path: Path, pack: BenchmarkPack) -> None:
-    """Two packs with different answers have the same output, for people and for programs."""
+    """Two packs that differ only in an answer have the same output, as lines and as JSON."""
     done = digest(tmp_path / "pack")
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
@@ -70,7 +70,7 @@ def test_public_digests_are_printed_and_nothing_that_depends_on_an_answer(tmp_pa
 
 
 def test_a_run_of_the_pack_agrees_with_it(tmp_path: Path, run: Path) -> None:
-    """With the key, hidden content is compared, too; without it, only public content."""
+    """With the commitment key, a run is compared with hidden content, too; without it, only with public content."""
     done = digest(tmp_path / "pack", "--run", run)
     assert done.exit_code == 0
     assert [line.split("\t")[3] for line in done.stdout.splitlines()] == ["same", "same", "not run"]
@@ -89,7 +89,7 @@ def test_a_run_of_the_pack_agrees_with_it(tmp_path: Path, run: Path) -> None:
 
 
 def test_what_differs_is_named_and_the_exit_code_is_1(tmp_path: Path, run: Path) -> None:
-    """A changed answer, a changed question, and a task that the pack does not have."""
+    """A changed answer, changed public content, and a task that the pack does not have are reported."""
     load(tmp_path / "pack", row(eval={"answer": "C"}), row(id="b"))
     hidden = digest(tmp_path / "pack", "--run", run)
     assert hidden.exit_code == 1
@@ -105,7 +105,7 @@ def test_what_differs_is_named_and_the_exit_code_is_1(tmp_path: Path, run: Path)
 
 
 def test_a_key_needs_a_run_and_must_be_a_key(tmp_path: Path, run: Path) -> None:
-    """A key alone compares nothing; a file that is no key, or would block, is an error."""
+    """A commitment key without ``--run`` is a usage error, and a file that is not a key is refused."""
     assert digest(tmp_path / "pack", "--commitment-key", run / KEY_FILE).exit_code == 2
     (tmp_path / "key").write_text("no key")
     done = digest(tmp_path / "pack", "--run", run, "--commitment-key", tmp_path / "key")

@@ -1,4 +1,4 @@
-"""``securebench doctor``: what it prints, for whom, and how it ends."""
+"""Tests of ``securebench doctor``: its output on pipes and terminals, and its exit codes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ RUN = "import sys; from securebench.cli import process; sys.argv[1:] = ['doctor'
 
 
 def doctor(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine, *options: str) -> Result:
-    """Run it on ``machine``."""
+    """Run ``securebench doctor`` on a fake machine."""
     monkeypatch.setattr("securebench.doctor.this_machine.ThisMachine", lambda: machine)
     return CliRunner().invoke(cli, ["doctor", *options])
 
 
 def test_each_thing_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each line has state, name, finding and fix; the last line names the driver of runs."""
+    """Each check has a line with its state, name, finding and fix. The last line names the driver that runs use."""
     machine = FakeMachine(is_root=False, proved=Isolation((), ("memory",)), programs=frozenset({"apt-get"}))
     result = doctor(monkeypatch, machine)
     lines = result.stdout.splitlines()
@@ -50,7 +50,7 @@ def test_each_thing_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_that_can_run_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script can ask before it starts a run."""
+    """If no driver works, the exit code is 1, so that a script can check this before it starts a run."""
     without = EngineError("no driver", code="driver-unavailable")
     result = doctor(monkeypatch, FakeMachine(auto=without, proved=EngineError("no crun")))
     assert result.exit_code == 1
@@ -59,7 +59,7 @@ def test_nothing_that_can_run_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_program_gets_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report has the documented shape."""
+    """With ``--json``, the report has the documented fields, whether or not a run is possible."""
     result = doctor(monkeypatch, FakeMachine(), "--json")
     report = json.loads(result.stdout)
     assert (report["can_run"], report["driver"]) == (True, "oci")
@@ -71,21 +71,21 @@ def test_a_program_gets_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_driver_that_has_to_be_asked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If ``auto`` chooses no driver and the oci driver works, runs can choose it by name."""
+    """If ``auto`` chooses no driver but the oci driver works, the last line recommends ``--driver oci``."""
     result = doctor(monkeypatch, FakeMachine(auto=EngineError("weaker"), proved=Isolation((), ("memory",))))
     assert result.exit_code == 0
     assert "choose it with --driver oci" in result.stdout.splitlines()[-1]
 
 
 def test_what_an_engine_says_is_not_obeyed_by_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """H09: escapes and line breaks in what others say are written out."""
+    """H09: control characters and line breaks in the message of an engine are escaped."""
     result = doctor(monkeypatch, FakeMachine(docker=EngineError("\x1b[2J\nok\tdocker_engine\tfine")))
     assert "\x1b" not in result.stdout
     assert sum("docker_engine" in line for line in result.stdout.splitlines()) == 1
 
 
 def test_a_terminal_gets_a_table_with_colours(tmp_path: Path) -> None:
-    """On a terminal the states have colours, and the whole of it is there."""
+    """On a terminal, the output is a table in which states have colours."""
     parent, child = pty.openpty()
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "160"}
     environment.pop("NO_COLOR", None)
@@ -99,7 +99,7 @@ def test_a_terminal_gets_a_table_with_colours(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_hangs_costs_no_time(tmp_path: Path) -> None:
-    """For real: an engine that takes the call and never answers is told of, and the process ends all the same."""
+    """An engine that accepts a connection and never answers is reported as missing, and the process ends in time."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         environment = os.environ | {"DOCKER_HOST": f"tcp://127.0.0.1:{silent.getsockname()[1]}"}
         started = time.monotonic()

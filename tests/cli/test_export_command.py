@@ -1,4 +1,4 @@
-"""``securebench export``: each format read by a program that knows it, and records that try to be more than text."""
+"""Tests of ``securebench export``: the content of each format, and records with hostile texts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STEPS: list[dict[str, Any]] = [
 
 
 def export(directory: Path, *arguments: str) -> str:
-    """Return what a format prints."""
+    """Return what ``securebench export`` prints for a run. Fails if the exit code is not 0."""
     result = CliRunner().invoke(cli, ["export", str(directory), *arguments])
     assert result.exit_code == 0, result.output
     return result.stdout
@@ -43,7 +43,7 @@ def export(directory: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Give a run with a pass, a failure and an error, of four planned tasks."""
+    """Return a run of four planned tasks: one passed, one failed, one with an error, and one without a record."""
     directory = tmp_path / "run"
     directory.mkdir()
     steps = trajectory(directory, "made-up/task-00000", *STEPS)
@@ -53,7 +53,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """Give a run whose texts all try to be more than text."""
+    """Return a run whose texts all contain control characters, formulas, markup and links."""
     directory = tmp_path / "hostile"
     why = Failure(FailureReason.WRONG_ANSWER, FailurePhase.VERIFY, HOSTILE)
     output = Output(stdout=HOSTILE * 1000, stderr=HOSTILE)
@@ -65,7 +65,7 @@ def hostile(tmp_path: Path) -> Path:
 
 
 def test_csv(run: Path) -> None:
-    """One row for each trial. What is unknown is empty, so no program takes it for a failure or a zero."""
+    """CSV has one row for each trial. The verdict of an error is empty, so that it is not read as a failure."""
     rows = list(csv.DictReader(io.StringIO(export(run, "--csv"))))
     assert [row["status"] for row in rows] == ["passed", "failed", "error"]
     assert [row["passed"] for row in rows] == ["true", "false", ""]
@@ -73,7 +73,7 @@ def test_csv(run: Path) -> None:
 
 
 def test_junit(run: Path) -> None:
-    """Failures and errors are told apart, and trials that have not run are an error."""
+    """JUnit output distinguishes failures from errors, and has one error for all trials that have not run."""
     suite = ET.fromstring(export(run, "--junit")).find("testsuite")
     assert suite is not None
     assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
@@ -89,13 +89,13 @@ def test_junit(run: Path) -> None:
 
 
 def test_markdown(run: Path) -> None:
-    """The pass rate is over verdicts, with its interval. Missing trials are named."""
+    """Markdown has the pass rate of tasks with a verdict, its interval, and the number of trials that have not run."""
     assert "Pass rate 50.0 % of 2 tasks, 95 % interval 9.5 to 90.5 %." in export(run, "--markdown")
     assert "\n1 of 4 trials not run.\n" in export(run, "--markdown")
 
 
 def test_parquet(run: Path, tmp_path: Path) -> None:
-    """Types survive: a missing verdict is null."""
+    """Parquet columns have booleans and numbers, and a missing verdict is null."""
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is an extra")
     export(run, "--parquet", "-o", str(tmp_path / "out.parquet"))
     table = parquet.read_table(tmp_path / "out.parquet")
@@ -104,7 +104,7 @@ def test_parquet(run: Path, tmp_path: Path) -> None:
 
 
 def test_atif(run: Path, tmp_path: Path) -> None:
-    """Each result belongs to its call, and steps are numbered from 1. Trials without a trajectory have no file."""
+    """In ATIF, steps are numbered from 1 and a result refers to its call. Only a trial with a trajectory has a file."""
     assert export(run, "--atif", "-o", str(tmp_path / "out")) == f"1 trajectory in {tmp_path / 'out'}\n"
     (file,) = (tmp_path / "out").iterdir()
     found = json.loads(file.read_bytes())
@@ -122,14 +122,14 @@ def test_atif(run: Path, tmp_path: Path) -> None:
 
 
 def test_atif_without_any_trajectory(tmp_path: Path) -> None:
-    """The message says why there is no file."""
+    """If no trial has a trajectory, ATIF export writes no file and says why."""
     write_run(tmp_path / "run", [record(0, _PASSED)])
     expected = f"0 trajectories in {tmp_path / 'out'}: no trial has a trajectory\n"
     assert export(tmp_path / "run", "--atif", "-o", str(tmp_path / "out")) == expected
 
 
 def test_missing_directories_are_created(run: Path, tmp_path: Path) -> None:
-    """As for a report. A place that cannot be written is named."""
+    """Missing parent directories are created. If that is impossible, the error names the output file."""
     assert export(run, "--csv", "-o", str(tmp_path / "new" / "directory" / "out.csv")) == ""
     assert (tmp_path / "new" / "directory" / "out.csv").read_text() == export(run, "--csv")
     (tmp_path / "file").write_text("")
@@ -141,7 +141,7 @@ def test_missing_directories_are_created(run: Path, tmp_path: Path) -> None:
 
 
 def test_inspect(run: Path) -> None:
-    """An error has no score, and an incomplete run is not a success."""
+    """In an Inspect log, a sample with an error has no score, and an incomplete run has the status "cancelled"."""
     found = json.loads(export(run, "--inspect"))
     assert (found["version"], found["status"]) == (2, "cancelled")
     assert [sample.get("scores", {}).get("securebench", {}).get("value") for sample in found["samples"]] == [
@@ -157,7 +157,7 @@ def test_inspect(run: Path) -> None:
 
 
 def test_junit_of_a_damaged_run_names_the_damage(run: Path) -> None:
-    """The error is about the file, not an internal one."""
+    """The error for a damaged journal has the code ``journal-damaged``; it is not an internal error."""
     with (run / "candidates.jsonl").open("a") as file:
         file.write("{}\n")
     result = CliRunner().invoke(cli, ["export", str(run), "--junit"])
@@ -167,7 +167,7 @@ def test_junit_of_a_damaged_run_names_the_damage(run: Path) -> None:
 
 @pytest.mark.parametrize("form", ["--csv", "--junit", "--markdown", "--inspect"])
 def test_hostile_records_are_text(hostile: Path, form: str) -> None:
-    """No format passes on a control character, a formula, markup or a link, and each is still valid."""
+    """Hostile texts add no control characters to any format, are cut, and cannot become formulas, markup or links."""
     text = export(hostile, form)
     assert not set(text) & {"\x1b", "\x07", "\u202e", "\x00"}
     assert len(text) < 200_000
@@ -187,7 +187,7 @@ def test_hostile_records_are_text(hostile: Path, form: str) -> None:
 
 
 def test_a_failed_export_leaves_no_file(run: Path, tmp_path: Path) -> None:
-    """A damaged run stops the export, and no half of a file stays behind."""
+    """If a record is damaged, the export fails and leaves no output file, not even a partial one."""
     journal = run / "candidates.jsonl"
     journal.write_bytes(journal.read_bytes().replace(b'"failed"', b'"passed"', 1))
     result = CliRunner().invoke(cli, ["export", str(run), "--csv", "-o", str(tmp_path / "out.csv")])
@@ -196,7 +196,7 @@ def test_a_failed_export_leaves_no_file(run: Path, tmp_path: Path) -> None:
 
 
 def test_formats_that_are_not_text_need_a_path(run: Path) -> None:
-    """The message says what to add."""
+    """An export without a format, or to Parquet or ATIF without ``--output``, is a usage error with advice."""
     for arguments in ([], ["--parquet"], ["--atif"]):
         result = CliRunner().invoke(cli, ["export", str(run), *arguments])
         assert result.exit_code == 2
@@ -204,6 +204,6 @@ def test_formats_that_are_not_text_need_a_path(run: Path) -> None:
 
 
 def test_ten_thousand_records(large_run: Path) -> None:
-    """A large run is written record by record."""
+    """The CSV of a run with 10,000 records has a header and one line for each record."""
     text = export(large_run, "--csv")
     assert text.count("\n") == 10_001

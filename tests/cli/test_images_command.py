@@ -1,4 +1,4 @@
-"""``securebench images``: what it prints and does, with no engine on the machine unless a test says so."""
+"""``securebench images``: its output and its effects. Most tests hide the Docker Engine of the machine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ROOT = layer(file("etc/os", b"one\n"))
 
 @pytest.fixture
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
-    """Give an empty store on a machine where no engine answers."""
+    """Return an empty store, and make Docker Engine unavailable."""
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "images"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine.sock")
     return ImageStore()
@@ -54,7 +54,7 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
-    """Replace the building itself; give what was asked for: the recipe, and whether tools may be installed."""
+    """Replace ``Builder.build`` with a fake. Return its calls: the recipe, and whether tools may be installed."""
     calls: list[tuple[str, bool]] = []
 
     def build(self: Builder, recipe: SystemRecipe) -> ImageState:
@@ -68,19 +68,19 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    """Give an archive of one image, under two names: the base's, and another."""
+    """Return an archive of one image that has two names: ``BASE`` and ``tool:1``."""
     path = tmp_path / "saved.tar"
     path.write_bytes(docker_save([ROOT], [BASE, "tool:1"]))
     return path
 
 
 def images(*arguments: object) -> Result:
-    """Run the command."""
+    """Run ``securebench images`` with these arguments."""
     return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
 def test_what_is_missing_is_built_with_its_stages_shown(own_store: ImageStore, built: list[tuple[str, bool]]) -> None:
-    """Without a name every recipe is built; stages go to stderr as plain lines, the result to stdout."""
+    """Without a name, every recipe is built. Stages are printed as plain lines on stderr, results on stdout."""
     done = images("build")
     assert done.exit_code == 0, done.output
     assert built == [(recipe.name, False) for recipe in all_recipes()]
@@ -89,7 +89,7 @@ def test_what_is_missing_is_built_with_its_stages_shown(own_store: ImageStore, b
 
 
 def test_what_is_there_is_not_built_again(own_store: ImageStore, built: list[tuple[str, bool]], saved: Path) -> None:
-    """A second build says that the image is there, with its id, and does nothing; with --force it builds."""
+    """For an existing image, ``build`` only prints the image's id; with ``--force`` it builds the image again."""
     images("import", saved)
     done = images("build", "python-3.11")
     assert re.fullmatch(rf"python-3\.11: {BASE} \(sha256:[0-9a-f]{{12}}\) already exists\n", done.stdout)
@@ -106,7 +106,7 @@ def test_what_an_engine_has_is_not_built(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An image that only the engine has will do: drivers that need it in the store take it from there."""
+    """An image that only Docker Engine has is not built again, and the list shows that it is in the engine."""
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "images"))
     name, _, tag = BASE.partition(":")
     engine.client.tag(base_image.id, name, tag)
@@ -117,7 +117,7 @@ def test_what_an_engine_has_is_not_built(
 
 
 def _pack(directory: Path) -> Path:
-    """Write the recipes of a pack: one of files, and one on top of it whose name comes first."""
+    """Write two recipes, and return ``directory``. ``a-second`` is based on ``z-first``, but its name sorts first."""
     for name, base in (("z-first", "tool:1"), ("a-second", "securebench/pack/z-first:1")):
         (directory / name / "files").mkdir(parents=True)
         (directory / name / "files" / name).write_text(name)
@@ -129,7 +129,7 @@ def _pack(directory: Path) -> Path:
 def test_the_recipes_of_a_pack_are_built_by_the_name_of_their_directory(
     own_store: ImageStore, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each after its base; a second time what is there stays, and --rebuild builds it again."""
+    """All recipes of a directory are built, each after its base. Without ``--rebuild``, existing images are kept."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     images("import", saved)
     recipes = _pack(tmp_path / "images-of-a-pack")
@@ -152,7 +152,7 @@ def test_the_recipes_of_a_pack_are_built_by_the_name_of_their_directory(
 def test_a_changed_recipe_or_base_is_built_again(
     own_store: ImageStore, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An image counts as there only while recipe, files and base are those it was built from; the reason is told."""
+    """An image is built again only if its recipe (except the summary), files or base changed. The reason is printed."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     images("import", saved)
     recipes = _pack(tmp_path / "images-of-a-pack")
@@ -176,7 +176,7 @@ def test_a_changed_recipe_or_base_is_built_again(
 def test_a_recipe_that_fails_does_not_stop_the_others(
     own_store: ImageStore, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every other image is built; what is based on the failed one is not, and the exit code and summary say so."""
+    """If a recipe fails, only the recipes based on it are skipped. The failures are counted, and the exit code is 1."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     images("import", saved)
     recipes = _pack(tmp_path / "images-of-a-pack")
@@ -200,7 +200,7 @@ def test_a_recipe_that_fails_does_not_stop_the_others(
 def test_what_was_built_is_told_to_programs(
     own_store: ImageStore, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An importer needs the reference, the id, and the commit where there is a repository."""
+    """``--json`` prints the id of each image and, if it has a repository, the commit. Importers need both."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     images("import", saved)
     recipes = _pack(tmp_path / "images-of-a-pack")
@@ -229,7 +229,7 @@ def test_what_was_built_is_told_to_programs(
 def test_bases_of_dockerfiles_are_given_on_the_command_line(
     own_store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are added to those of the recipe, before which they go."""
+    """``--base-image`` adds to the base images of a recipe, and takes precedence over them."""
     calls: list[DockerfileRecipe] = []
 
     def build(_self: Builder, recipe: DockerfileRecipe) -> ImageState:
@@ -246,14 +246,14 @@ def test_bases_of_dockerfiles_are_given_on_the_command_line(
 
 @pytest.mark.parametrize("text", ["a:1", "a:1=", "=b", "a:1=--privileged x"])
 def test_a_base_that_is_no_pair_of_references_is_a_usage_error(text: str) -> None:
-    """K15: before anything is built."""
+    """K15: a ``--base-image`` that is not a pair of image references is wrong usage."""
     done = images("build", "--base-image", text)
     assert done.exit_code == 2
     assert "--base-image" in done.stderr
 
 
 def test_an_unknown_name_is_an_error_that_helps() -> None:
-    """The whole command line: one message on stderr with a near name, and exit code 1."""
+    """An unknown recipe name is reported on stderr with a similar name and without a traceback; the exit code is 1."""
     argv = [sys.executable, "-m", "securebench", "images", "build", "python-3.1"]
     done = subprocess.run(argv, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
@@ -263,7 +263,7 @@ def test_an_unknown_name_is_an_error_that_helps() -> None:
 
 
 def test_images_are_imported_listed_and_removed(own_store: ImageStore, saved: Path) -> None:
-    """Each step says what it did; a line of the list has reference, id, size, source, use and state, between tabs."""
+    """Each command prints what it did. The list has the fields reference, id, size, source, last use and state."""
     done = images("import", saved)
     assert re.fullmatch(rf"{BASE}: imported \(sha256:\w{{12}}\)\ntool:1: imported \(sha256:\w{{12}}\)\n", done.stdout)
     assert "saved.tar: unpacking\n" in done.stderr
@@ -278,7 +278,7 @@ def test_images_are_imported_listed_and_removed(own_store: ImageStore, saved: Pa
 def test_images_that_can_be_removed_are_removed_and_the_others_named(
     own_store: ImageStore, saved: Path, tmp_path: Path
 ) -> None:
-    """An image in use, or one that does not exist, does not stop the command, and the exit code is 1."""
+    """Images in use and missing images are reported, the other images are removed, and the exit code is 1."""
     (tmp_path / "root.tar").write_bytes(layer(file("other")))
     images("import", saved)
     images("import", tmp_path / "root.tar", "--name", "root:1")
@@ -293,7 +293,7 @@ def test_images_that_can_be_removed_are_removed_and_the_others_named(
 
 
 def test_an_image_can_be_given_a_name(own_store: ImageStore, saved: Path, tmp_path: Path) -> None:
-    """With --name a root file system becomes an image, and an archive's own names do not count."""
+    """``--name`` names the image of a root file system, and replaces the names in an archive."""
     (tmp_path / "root.tar").write_bytes(ROOT)
     assert images("import", tmp_path / "root.tar", "--name", "root:1").stdout.startswith("root:1: imported")
     assert images("import", saved, "--name", "own:1").stdout.startswith("own:1: imported")
@@ -301,7 +301,7 @@ def test_an_image_can_be_given_a_name(own_store: ImageStore, saved: Path, tmp_pa
 
 
 def test_the_list_as_json_has_all_that_is_known(own_store: ImageStore, saved: Path) -> None:
-    """The id is the one that a record of a run holds; a recipe without an image has none."""
+    """The JSON list has each image's id in the store, which records of runs also use. An unbuilt recipe has none."""
     (row,) = json.loads(images("list", "--json").stdout)
     assert (row["name"], row["built"], row["id"], row["size_bytes"]) == ("python-3.11", False, None, None)
     images("import", saved)
@@ -322,7 +322,7 @@ def test_the_list_as_json_has_all_that_is_known(own_store: ImageStore, saved: Pa
 
 
 def test_on_a_terminal_the_list_is_a_table(own_store: ImageStore, saved: Path) -> None:
-    """With headings and borders."""
+    """On a terminal, the list has headings and borders."""
     images("import", saved)
     master, slave = pty.openpty()
     environment = os.environ | {"COLUMNS": "120", "TERM": "xterm"}
@@ -337,7 +337,7 @@ def test_on_a_terminal_the_list_is_a_table(own_store: ImageStore, saved: Path) -
 
 
 def test_an_image_is_pulled_without_an_engine(own_store: ImageStore) -> None:
-    """Its stages go to stderr, the result to stdout."""
+    """``pull`` works without Docker Engine. It prints its stages on stderr and the result on stdout."""
     with fake_registry() as registry:
         reference = registry.add_image(ROOT, architecture=ARCHITECTURE)
         done = images("pull", reference)
@@ -347,7 +347,7 @@ def test_an_image_is_pulled_without_an_engine(own_store: ImageStore) -> None:
 
 
 def test_prune_keeps_to_its_budget(own_store: ImageStore, saved: Path) -> None:
-    """L27: without one only rubbish goes; with one, images do; both say what and how much."""
+    """L27: without ``--budget``, named images are kept; with it, images are removed. The output has names and sizes."""
     images("import", saved)
     done = images("prune")
     assert re.fullmatch(r"freed 0 B; the store now uses \d+ kB\n", done.stdout)
@@ -362,14 +362,14 @@ def test_prune_keeps_to_its_budget(own_store: ImageStore, saved: Path) -> None:
 
 @pytest.mark.parametrize("budget", ["", "G", "-1", "1X", "1e9"])
 def test_a_budget_that_is_no_size_is_a_usage_error(own_store: ImageStore, budget: str) -> None:
-    """Exit code 2, as for every wrong option."""
+    """A ``--budget`` that is not a size is wrong usage, and the error shows a valid example."""
     done = images("prune", "--budget", budget)
     assert done.exit_code == 2
     assert "20G" in done.stderr
 
 
 def test_sizes_are_read_and_written_in_decimal_units() -> None:
-    """1 kB is a thousand bytes; with an i it is 1024."""
+    """1 kB is 1000 bytes and 1 KiB is 1024 bytes. Sizes are printed in decimal units."""
     sizes = {"20G": 20 * 10**9, "1.5 MB": 1_500_000, "2KiB": 2048, "7": 7, "1t": 10**12}
     assert {text: parse_size(text) for text in sizes} == sizes
     assert [human_size(size) for size in (0, 999, 1000, 1500, 209_344_000, 10**16)] == [
@@ -385,7 +385,7 @@ def test_sizes_are_read_and_written_in_decimal_units() -> None:
 
 
 def test_errors_are_one_message_with_what_to_do(own_store: ImageStore, tmp_path: Path) -> None:
-    """The whole command line, without an engine: exit code 1, the code of the error, no traceback."""
+    """Without Docker Engine, an error has a code and a hint, but no traceback, and the exit code is 1."""
     (tmp_path / "text").write_text("no archive" * 100)
     for arguments, code in (
         (("import", str(tmp_path / "text")), "image-malformed"),
@@ -403,16 +403,16 @@ def test_errors_are_one_message_with_what_to_do(own_store: ImageStore, tmp_path:
 def test_a_check_runs_in_a_sandbox_of_the_image(
     driver: object, base_image: ResolvedImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As nobody, without a network, on a read-only root: as a run would run it, on every driver."""
+    """With every driver, a check runs as ``nobody`` and cannot write to ``/etc``."""
 
     class Kept:
-        """The session's driver, which the check must not close for good."""
+        """A proxy for the driver of the test session. It ignores ``close``, because other tests use the driver."""
 
         def __getattr__(self, name: str) -> object:
             return getattr(driver, name)
 
         def close(self) -> None:
-            """Leave it open."""
+            """Leave the driver open."""
 
     monkeypatch.setattr(select, "open_driver", lambda *_: Kept())
     with BuildSandboxes(lambda _line: None) as sandboxes:
@@ -424,7 +424,7 @@ def test_a_check_runs_in_a_sandbox_of_the_image(
 
 
 def test_a_weaker_driver_checks_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where ``auto`` finds none that is strong, as for an ordinary user without an engine, the oci driver will do."""
+    """If ``auto`` finds no strong driver, as for an ordinary user without Docker Engine, checks use ``oci``."""
     calls: list[str] = []
 
     def open_driver(name: str, *_: object) -> ScriptedDriver:
@@ -444,7 +444,7 @@ def test_a_weaker_driver_checks_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_driver_there_is_no_check(monkeypatch: pytest.MonkeyPatch, base_image: ResolvedImage) -> None:
-    """A machine that makes no sandboxes can still build: it says that nothing was checked."""
+    """Without a driver, ``check`` returns ``None``, so that an image can be built without being checked."""
 
     def open_driver(*_: object) -> None:
         raise EngineError("none")
@@ -455,7 +455,7 @@ def test_without_a_driver_there_is_no_check(monkeypatch: pytest.MonkeyPatch, bas
 
 
 def test_references_are_whole_at_80_columns() -> None:
-    """A table that is too wide for the terminal breaks references and never cuts them: they are what is typed."""
+    """A table that is too wide wraps references and never cuts them, because users need them for commands."""
     names = [f"securebench/terminal-bench-first10/a-task-with-a-long-name-{number}:1" for number in range(2)]
     rows = [Row(name="x/y", reference=names[0]), Row(reference=names[1], id=f"sha256:{'0' * 64}", place="store")]
     console = Console(file=io.StringIO(), width=80)

@@ -1,4 +1,4 @@
-"""``securebench import``, as a user types it."""
+"""``securebench import``: the importers of HumanEval and MMLU, and the options that all importers share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECORDS = [record(f"Demo/{number}") for number in range(5)]
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Give a file in the shape of HumanEval's."""
+    """Return a compressed file of records in HumanEval's format."""
     path = tmp_path / "records.jsonl.gz"
     path.write_bytes(gzipped(lines(*RECORDS)))
     return path
@@ -45,7 +45,7 @@ def _ids(directory: Path) -> list[str]:
 
 
 def test_a_file_becomes_a_pack(source: Path, tmp_path: Path) -> None:
-    """All rows of a file become a pack, and the command says how many and where."""
+    """All rows of a file become a valid pack. The command prints their number, their place and the next commands."""
     result = _run("humaneval", source, "--output", tmp_path / "pack")
     assert result.exit_code == 0
     pack = tmp_path / "pack"
@@ -72,21 +72,21 @@ def test_a_file_becomes_a_pack(source: Path, tmp_path: Path) -> None:
     ],
 )
 def test_rows_are_chosen(source: Path, tmp_path: Path, options: list[str], expected: list[int]) -> None:
-    """`--rows` takes numbers and ranges from 0, and `--limit` the first of them."""
+    """`--rows` selects rows by numbers and ranges, counted from 0. `--limit` keeps the first of the selected rows."""
     _run("humaneval", source, "--output", tmp_path / "pack", *options)
     assert _ids(tmp_path / "pack") == [f"Demo/{number}" for number in expected]
 
 
 @pytest.mark.parametrize("rows", ["", "x", "3-1", "-1", "1-", "1,,2", "0-999999999", "\u0663"])
 def test_row_numbers_that_are_none_are_wrong_usage(source: Path, tmp_path: Path, rows: str) -> None:
-    """What is no number or range is refused before anything is read."""
+    """An invalid value of `--rows` is wrong usage, and the error shows the format."""
     result = _run("humaneval", source, "--output", tmp_path / "pack", "--rows", rows)
     assert result.exit_code == 2
     assert "write rows as 0-9,12" in result.output
 
 
 def test_a_lock_is_written_and_then_held_to(source: Path, tmp_path: Path) -> None:
-    """The lock beside the pack is used without being named: it chooses the rows and refuses others."""
+    """A lock in the pack's directory is used without `--lock`: it selects the rows, and changed rows are refused."""
     pack = tmp_path / "pack"
     _run("humaneval", source, "--output", pack, "--rows", "1,3", "--write-lock")
     assert list(json.loads((pack / "lock.json").read_text())["rows"]) == ["Demo/1", "Demo/3"]
@@ -101,7 +101,7 @@ def test_a_lock_is_written_and_then_held_to(source: Path, tmp_path: Path) -> Non
 
 
 def test_a_lock_may_lie_elsewhere(source: Path, tmp_path: Path) -> None:
-    """`--lock` names a lock, to be written or held to; one that is missing is an error."""
+    """`--lock` names the lock to write or to check against. A missing lock is an error."""
     lock = tmp_path / "elsewhere.json"
     _run("humaneval", source, "--output", tmp_path / "one", "--limit", 1, "--lock", lock, "--write-lock")
     _run("humaneval", source, "--output", tmp_path / "two", "--lock", lock)
@@ -113,7 +113,7 @@ def test_a_lock_may_lie_elsewhere(source: Path, tmp_path: Path) -> None:
 
 
 def test_a_lock_of_another_benchmark_is_refused(source: Path, tmp_path: Path) -> None:
-    """A lock names its benchmark, so that it cannot be used for another."""
+    """A lock names its benchmark, and the import of another benchmark refuses it."""
     pack = tmp_path / "pack"
     _run("humaneval", source, "--output", pack, "--write-lock")
     (tmp_path / "algebra_test.csv").write_text(CSV)
@@ -122,7 +122,7 @@ def test_a_lock_of_another_benchmark_is_refused(source: Path, tmp_path: Path) ->
 
 
 def test_a_file_that_differs_is_not_replaced_without_force(source: Path, tmp_path: Path) -> None:
-    """Rows that are there and differ stay, until `--force`."""
+    """An existing tasks.jsonl with other rows is replaced only with `--force`."""
     pack = tmp_path / "pack"
     _run("humaneval", source, "--output", pack)
     with pytest.raises(ConfigError) as caught:
@@ -133,7 +133,7 @@ def test_a_file_that_differs_is_not_replaced_without_force(source: Path, tmp_pat
 
 
 def test_a_lock_that_differs_is_not_replaced_without_force(source: Path, tmp_path: Path) -> None:
-    """`--write-lock` does not turn the lock that rows were held to into one of other rows."""
+    """Without `--force`, `--write-lock` does not replace an existing lock of other rows."""
     pack = tmp_path / "pack"
     _run("humaneval", source, "--output", pack, "--write-lock")
     before = (pack / "lock.json").read_bytes()
@@ -147,8 +147,8 @@ def test_a_lock_that_differs_is_not_replaced_without_force(source: Path, tmp_pat
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 def test_an_output_directory_of_somebody_else_is_refused(source: Path, tmp_path: Path) -> None:
-    """D5: a place that this user may not write to, or not look into, is a wrong --output, and no defect."""
-    _run("humaneval", source, "--output", tmp_path / "pack")  # loads what an ordinary user may be unable to read
+    """D5: an `--output` that the user may not read or write is the user's error, not an internal error."""
+    _run("humaneval", source, "--output", tmp_path / "pack")  # imports modules that other users may be unable to read
     with open_directory() as directory:
         (directory / "theirs").mkdir()
         (directory / "closed").mkdir(mode=0o700)
@@ -167,14 +167,14 @@ def test_an_output_directory_of_somebody_else_is_refused(source: Path, tmp_path:
 
 
 def test_a_csv_file_says_its_subject_itself(tmp_path: Path) -> None:
-    """A file named as the authors name theirs needs no options."""
+    """Subject and split come from the name of a CSV file if it is in the authors' form; no options are needed."""
     (tmp_path / "algebra_dev.csv").write_text(CSV)
     _run("mmlu", tmp_path / "algebra_dev.csv", "--output", tmp_path / "pack")
     assert _ids(tmp_path / "pack") == ["mmlu/algebra/dev/0", "mmlu/algebra/dev/1"]
 
 
 def test_an_archive_needs_a_subject(tmp_path: Path) -> None:
-    """Of an archive, a subject is taken, from the test split unless another is named."""
+    """An import from an archive needs `--subject`. It reads the test split unless `--split` names another."""
     members = {f"data/{split}/algebra_{split}.csv": CSV.encode() for split in ("dev", "test")}
     archive = tar_of(tmp_path / "data.tar", members)
     result = _run("mmlu", archive, "--output", tmp_path / "pack")
@@ -187,7 +187,7 @@ def test_an_archive_needs_a_subject(tmp_path: Path) -> None:
 
 
 def test_rows_that_no_pack_may_hold_are_left_out_on_demand(tmp_path: Path) -> None:
-    """Rows whose choices are the same to the verifier are refused, or on demand left out and named."""
+    """A row whose choices the verifier cannot tell apart is refused, or skipped and reported with `--skip-unusable`."""
     (tmp_path / "algebra_test.csv").write_text(CSV + "q,Aa,aa,A\n")
     with pytest.raises(ConfigError, match="--skip-unusable leaves such rows out"):
         _run("mmlu", tmp_path / "algebra_test.csv", "--output", tmp_path / "pack")
@@ -198,7 +198,7 @@ def test_rows_that_no_pack_may_hold_are_left_out_on_demand(tmp_path: Path) -> No
 
 
 def test_records_that_are_no_rows_are_left_out_on_demand(tmp_path: Path) -> None:
-    """A damaged record stops an import with the option that goes on; then it is named, and positions stay."""
+    """Damaged records stop the import; with `--skip-unusable` they are reported, and `--rows` still counts them."""
     source = tmp_path / "records.jsonl"
     broken = record("Demo/1", prompt="x = 1\n")
     source.write_bytes(lines(record("Demo/0"), broken, record("Demo/2"), record("Demo/3")) + b"{no json\n")
@@ -213,7 +213,7 @@ def test_records_that_are_no_rows_are_left_out_on_demand(tmp_path: Path) -> None
 
 
 def test_where_no_row_is_left_the_reasons_are_given(tmp_path: Path) -> None:
-    """An import of nothing but unusable rows is an error with a code of its own, after each row's reason."""
+    """If all rows are unusable, the reason for each is printed, and the error code is import-nothing-left."""
     (tmp_path / "algebra_test.csv").write_text("q,Aa,aa,A\nr,b,B,A\nonly,two\n")
     pack = tmp_path / "pack"
     arguments = ["mmlu", str(tmp_path / "algebra_test.csv"), "--output", str(pack), "--skip-unusable"]
@@ -227,7 +227,7 @@ def test_where_no_row_is_left_the_reasons_are_given(tmp_path: Path) -> None:
 
 
 def test_more_unusable_rows_than_problems_are_told_at_once_are_all_left_out(tmp_path: Path) -> None:
-    """However many rows are unusable, the usable ones are imported, and each of the others is named."""
+    """If more rows are unusable than an error lists, each is skipped and reported, and the usable row is imported."""
     rows = "".join(f"q{number},Aa,aa,A\n" for number in range(3 * MAX_PROBLEMS))
     (tmp_path / "algebra_test.csv").write_text(f"{rows}good,yes,no,B\n")
     result = _run("mmlu", tmp_path / "algebra_test.csv", "--output", tmp_path / "pack", "--skip-unusable")
@@ -236,7 +236,7 @@ def test_more_unusable_rows_than_problems_are_told_at_once_are_all_left_out(tmp_
 
 
 def test_all_subjects_come_from_a_directory_or_an_archive(tmp_path: Path) -> None:
-    """`--subject all` takes every subject of the split, in order; one unusable row of one of them is left out."""
+    """`--subject all` imports every subject of the split in alphabetical order. A split without files is an error."""
     folder = tmp_path / "data" / "test"
     folder.mkdir(parents=True)
     (folder / "zoology_test.csv").write_text(CSV)
@@ -258,7 +258,7 @@ def test_all_subjects_come_from_a_directory_or_an_archive(tmp_path: Path) -> Non
 
 
 def test_a_file_without_a_subject_in_its_name_is_refused(tmp_path: Path) -> None:
-    """Its rows would have ids without a subject; the error names the file, in a directory and in an archive."""
+    """A file name without a subject is an error that names the file, because the ids of rows contain the subject."""
     named = tmp_path / "_test.csv"
     for file in (named, tmp_path / "law_test.csv"):
         file.write_text(CSV)
@@ -274,7 +274,7 @@ def test_a_file_without_a_subject_in_its_name_is_refused(tmp_path: Path) -> None
 
 
 def test_a_split_of_another_name_has_subjects_too(tmp_path: Path) -> None:
-    """Data sets in MMLU's format may have other splits, whose files are found in a directory and in an archive."""
+    """`--split` may name a split that MMLU lacks. Its files are found in a directory and in an archive."""
     (tmp_path / "law_train.csv").write_text(CSV)
     archive = tmp_path / "data.tar"
     with tarfile.open(archive, "w") as tar:
@@ -287,7 +287,7 @@ def test_a_split_of_another_name_has_subjects_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["humaneval", "mmlu"])
 def test_help_says_what_a_source_is(name: str) -> None:
-    """Each importer's help names its source and its options."""
+    """The help of an importer shows SOURCE and the options that all importers share."""
     output = _run(name, "--help").output
     for word in ("SOURCE", "--output", "--lock", "--write-lock", "--rows", "--limit", "--force"):
         assert word in output

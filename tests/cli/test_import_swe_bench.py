@@ -1,4 +1,4 @@
-"""``securebench import swe-bench``, as a user types it."""
+"""``securebench import swe-bench``: its options, its report and the packs that it writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Give a file of three rows, the last of a version that cannot be built."""
+    """Return a file of three rows. No image can be built for the version of the last one."""
     path = tmp_path / "rows.jsonl"
     rows = [row(), row(instance_id="pallets__flask-2"), row(instance_id="pallets__flask-3", version="9.9")]
     path.write_bytes(lines(*rows))
@@ -48,7 +48,7 @@ def _ids(pack: Path) -> list[str]:
 
 
 def test_rows_become_a_pack_that_loads_and_gives_nothing_away(source: Path, tmp_path: Path) -> None:
-    """The agent is shown the statement; neither patch nor any test id stands in what it sees."""
+    """The agent sees the problem statement, but neither the patches nor the test ids nor the hints."""
     pack = tmp_path / "pack"
     assert _run(source, "--output", pack).exit_code == 0
     tasks = compile_benchmark_pack(load_benchmark_pack(pack / "manifest.yaml", pack / "tasks.jsonl"))
@@ -59,7 +59,7 @@ def test_rows_become_a_pack_that_loads_and_gives_nothing_away(source: Path, tmp_
 
 
 def test_instances_are_chosen_by_id(source: Path, tmp_path: Path) -> None:
-    """`--instance` takes the rows that it names, in that order, also against a lock of more."""
+    """`--instance` selects rows in the given order. The lock may have more rows, but a row that differs is refused."""
     pack = tmp_path / "pack"
     _run(source, "--output", pack, "--write-lock")
     wanted = ("--instance", "pallets__flask-2", "--instance", "pallets__flask-1")
@@ -73,7 +73,7 @@ def test_instances_are_chosen_by_id(source: Path, tmp_path: Path) -> None:
 
 
 def test_recipes_are_written_for_what_can_be_built(source: Path, tmp_path: Path) -> None:
-    """What cannot be built stops the import by name; without it, each row has a recipe and the image's commit."""
+    """A row that cannot be built stops the import. With `--skip-unusable`, the others get recipes and base commits."""
     pack = tmp_path / "pack"
     with pytest.raises(ConfigError, match="pallets__flask-3: no pins for"):
         _run(source, "--images", "build", "--output", pack)
@@ -90,7 +90,7 @@ def test_recipes_are_written_for_what_can_be_built(source: Path, tmp_path: Path)
 def test_rows_that_cannot_be_read_or_fetched_are_left_out_by_name(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A damaged line, and a source that cannot be fetched, stop their own row alone."""
+    """With `--skip-unusable`, the report has a reason for each damaged line and each source that cannot be fetched."""
     source.write_bytes(source.read_bytes() + b"{no json\n")
 
     def unavailable(*_: object) -> None:
@@ -110,7 +110,7 @@ def test_rows_that_cannot_be_read_or_fetched_are_left_out_by_name(
 
 
 def test_a_users_pins_make_more_rows_buildable(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `--pins` a version that we do not know is built as the file says; without images to build it is misuse."""
+    """With `--pins`, versions without built-in pins get recipes. Without `--images build`, it is wrong usage."""
     monkeypatch.setattr("securebench.cli.import_swe_bench._at_its_commit", lambda one: one)
     pins = tmp_path / "pins.yaml"
     pins.write_text(
@@ -127,7 +127,7 @@ def test_a_users_pins_make_more_rows_buildable(source: Path, tmp_path: Path, mon
 
 
 def test_a_row_is_at_the_commit_that_its_image_will_have(tmp_path: Path) -> None:
-    """Of a clone, a build makes one fresh commit: the row names that one, and keeps the authors' as metadata."""
+    """A build from a clone creates a new commit: the row's base commit. The authors' commit is in the metadata."""
     tree = SourceTree({b"src/flask/app.py": SourceFile(FILE, b"one = 1\ntwo = 3\n")})
     clone = fresh_repository(tree, "as it was upstream")
     for path, data in clone.files.items():
@@ -146,7 +146,7 @@ def test_a_row_is_at_the_commit_that_its_image_will_have(tmp_path: Path) -> None
 
 
 def test_a_parquet_file_is_read_by_its_name(tmp_path: Path) -> None:
-    """A file that ends in .parquet is given to the reader of those, which says what it makes of it."""
+    """A file named *.parquet is read as Parquet: the error reports a missing extra or an invalid file."""
     path = tmp_path / "rows.parquet"
     path.write_bytes(b"nothing of the kind")
     with pytest.raises(ConfigError) as caught:

@@ -1,4 +1,4 @@
-"""``securebench import harbor`` and ``terminal-bench``, as a user types them."""
+"""``securebench import harbor`` and ``terminal-bench``: their options, their reports and the packs that they write."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from click.testing import Result
 
 _LARGE = 20 * 1024 * 1024
-"""More than pytest and what it needs, and quick to write."""
+"""A size limit in bytes: larger than pytest with its dependencies, but small enough to write quickly."""
 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a directory of wheels, so that no index is asked."""
+    """Return a directory of wheels, so that imports need no package index."""
     return installed_wheels(tmp_path_factory.mktemp("wheels"))
 
 
 @pytest.fixture
 def tasks(tmp_path: Path) -> Path:
-    """Give a directory of two good tasks, and one whose script is of its own kind."""
+    """Return a directory of two valid tasks, and a task ``odd``, whose test script cannot be imported."""
     root = tmp_path / "tasks"
     lay_out(root / "one", HARBOR)
     lay_out(root / "two", HARBOR, {"instruction.md": "Another.\n"})
@@ -57,7 +57,7 @@ def _ids(pack: Path) -> list[str]:
 
 
 def test_a_directory_of_tasks_becomes_a_pack_that_loads(tasks: Path, wheels: Path, tmp_path: Path) -> None:
-    """Each task is a row; what the agent is shown holds the instruction, and nothing of tests or solution."""
+    """Each task becomes a row. The agent sees only the instructions, and no files such as tests or the solution."""
     pack = tmp_path / "pack"
     result = _run("harbor", tasks / "one", tasks / "two", "--output", pack, "--wheels", wheels)
     assert result.exit_code == 0, result.output
@@ -70,7 +70,7 @@ def test_a_directory_of_tasks_becomes_a_pack_that_loads(tasks: Path, wheels: Pat
 
 
 def test_a_task_that_cannot_be_imported_stops_the_import_by_name(tasks: Path, wheels: Path, tmp_path: Path) -> None:
-    """One odd task, and nothing is written, unless the user says to go on without it; then it is named, too."""
+    """An unusable task stops the import, and nothing is written. With `--skip-unusable` it is skipped and reported."""
     pack = tmp_path / "pack"
     with pytest.raises(ConfigError, match=r"odd.*grade --all") as caught:
         _run("harbor", tasks, "--output", pack, "--wheels", wheels)
@@ -93,7 +93,7 @@ def test_the_report_is_there_for_programs(tasks: Path, wheels: Path, tmp_path: P
 
 
 def test_where_no_task_is_left_each_reason_is_in_the_report(tasks: Path, wheels: Path, tmp_path: Path) -> None:
-    """Where every task is refused the report names all of them, for people and for programs, and then it ends."""
+    """If every task is refused, the import fails, and the report has the reasons, as text and as JSON."""
     arguments = ["harbor", tasks / "odd", "--output", tmp_path / "pack", "--wheels", wheels, "--skip-unusable"]
     for flags in ([], ["--json"]):
         result = CliRunner().invoke(command, [str(argument) for argument in [*arguments, *flags]])
@@ -107,7 +107,7 @@ def test_where_no_task_is_left_each_reason_is_in_the_report(tasks: Path, wheels:
 def test_a_task_whose_packages_cannot_be_fetched_is_left_out(
     tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A missing, a hostile and a too large wheel each stop their own task alone, and the report says why."""
+    """A missing, a hostile and a too large wheel each exclude only the task that needs it, and the report says why."""
     monkeypatch.setattr("securebench.importers.terminal.wheels.MAX_ASSET_BYTES", _LARGE)
     wheels = installed_wheels(tmp_path / "some-wheels")
     wheel(wheels, "hostile", {"../outside.py": "x = 1\n"})
@@ -136,7 +136,7 @@ def test_a_task_whose_packages_cannot_be_fetched_is_left_out(
 def test_a_task_that_is_too_large_for_a_pack_is_left_out(
     tasks: Path, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What only the check of the whole pack finds, such as tests that are too large, is in the report, too."""
+    """Problems that only the check of the whole pack finds, such as too large tests, are in the report, too."""
     monkeypatch.setattr("securebench.benchmark_pack.assets.MAX_ASSET_BYTES", _LARGE)
     (tasks / "two" / "tests" / "data.bin").write_bytes(bytes(_LARGE + 1))
     pack = tmp_path / "pack"
@@ -147,14 +147,14 @@ def test_a_task_that_is_too_large_for_a_pack_is_left_out(
 
 
 def test_how_to_go_on_is_said(tasks: Path, wheels: Path, tmp_path: Path) -> None:
-    """After an import the next commands are printed: build the images, then run."""
+    """After an import, the next commands are printed: build the images, then validate the pack."""
     result = _run("harbor", tasks / "one", "--output", tmp_path / "pack", "--wheels", wheels)
     pack = tmp_path / "pack"
     assert f"next:\n  securebench images build {pack}/images\n  securebench validate {pack}\n" in result.output
 
 
 def test_recipes_are_written_with_their_stand_ins(tasks: Path, wheels: Path, tmp_path: Path) -> None:
-    """Each task has a recipe that names its image, and what stands in for its base."""
+    """The recipe of a task names the image of its row, and the image given with `--base-image` to replace its base."""
     pack = tmp_path / "pack"
     stand_in = "ubuntu:24.04=securebench/python:3.11"
     _run("harbor", tasks / "one", "--output", pack, "--wheels", wheels, "--base-image", stand_in)
@@ -177,13 +177,13 @@ def test_recipes_are_written_with_their_stand_ins(tasks: Path, wheels: Path, tmp
     ],
 )
 def test_options_that_say_nothing_are_wrong_usage(tasks: Path, tmp_path: Path, option: tuple[str, str]) -> None:
-    """A stand-in without both sides, or no version, is refused before anything is read."""
+    """A `--base-image` that is not a pair of references, or a `--python` that is not a version, is wrong usage."""
     assert _run("harbor", tasks, "--output", tmp_path / "pack", *option).exit_code == 2
 
 
 @pytest.mark.parametrize("text", ["nothing", "=x", "x="])
 def test_a_wrong_base_image_has_the_same_error_in_every_command(tasks: Path, tmp_path: Path, text: str) -> None:
-    """It looks like the error of any other option with a wrong value."""
+    """An invalid `--base-image` has the same error in `import` and `images build`, in the form of click's errors."""
     option = ("--base-image", text)
     imported = _run("harbor", tasks, "--output", tmp_path / "pack", *option).stderr.splitlines()[-1]
     built = CliRunner().invoke(images, ["build", *option]).stderr.splitlines()[-1]
@@ -192,20 +192,20 @@ def test_a_wrong_base_image_has_the_same_error_in_every_command(tasks: Path, tmp
 
 
 def test_a_directory_without_tasks_is_an_error(tmp_path: Path) -> None:
-    """Where nothing is found, the mark that was looked for is named."""
+    """If a directory has no tasks, the error names the file that every task has."""
     with pytest.raises(ConfigError, match=r"no task\.yaml"):
         _run("terminal-bench", tmp_path, "--output", tmp_path / "pack")
 
 
 def test_the_first_format_is_imported_too(tmp_path: Path, wheels: Path) -> None:
-    """`terminal-bench` reads task.yaml and run-tests.sh."""
+    """`import terminal-bench` imports a task in the older format, with task.yaml and run-tests.sh."""
     lay_out(tmp_path / "tasks" / "one", TERMINAL_BENCH)
     _run("terminal-bench", tmp_path / "tasks", "--output", tmp_path / "pack", "--wheels", wheels)
     assert _ids(tmp_path / "pack") == ["terminal-bench/one"]
 
 
 def test_a_lock_by_names_needs_trust_and_can_be_made_firm(tasks: Path, wheels: Path, tmp_path: Path) -> None:
-    """Names alone are refused; with `--trust-new` they choose the tasks, and `--write-lock` then keeps digests."""
+    """A lock without digests needs `--trust-new`. With a lock from `--write-lock`, a changed task is refused."""
     pack = tmp_path / "pack"
     pack.mkdir()
     (pack / "lock.json").write_text(json.dumps({"benchmark": "harbor", "rows": {"harbor/two": None}}))
@@ -228,7 +228,7 @@ def test_a_lock_by_names_needs_trust_and_can_be_made_firm(tasks: Path, wheels: P
 def test_a_task_of_the_lock_that_is_refused_is_left_out_like_any_other(
     tasks: Path, wheels: Path, tmp_path: Path
 ) -> None:
-    """With `--skip-unusable` a lock does not miss a task that was refused; one that is not there at all it does."""
+    """With `--skip-unusable`, a task in the lock may be refused, but a task that the source lacks is an error."""
     lock = tmp_path / "lock.json"
     arguments = ("harbor", tasks, "--wheels", wheels, "--trust-new", "--skip-unusable", "--lock", lock)
     lock.write_text(json.dumps({"benchmark": "harbor", "rows": {"harbor/odd": None, "harbor/one": None}}))
@@ -241,7 +241,7 @@ def test_a_task_of_the_lock_that_is_refused_is_left_out_like_any_other(
 
 
 def test_files_of_another_import_do_not_stay_in_the_pack(tasks: Path, wheels: Path, tmp_path: Path) -> None:
-    """What lies in a task's image and differs is refused, and with `--force` replaced as a whole."""
+    """An unexpected file in a task's image directory stops the import; with `--force` the directory is replaced."""
     pack = tmp_path / "pack"
     arguments = ("harbor", tasks / "one", "--output", pack, "--wheels", wheels)
     _run(*arguments)

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def invoke(*arguments: str) -> Result:
-    """Run a subcommand; its errors are raised."""
+    """Run a subcommand. Exceptions that it raises are not caught."""
     return CliRunner().invoke(command, arguments, catch_exceptions=False)
 
 
 def test_a_key_is_made_and_shown(tmp_path: Path) -> None:
-    """Both commands agree, for the private and for the public file."""
+    """``keys show`` prints the key that ``keys new`` printed, for the private file and for the public file."""
     path = tmp_path / "key.pem"
     made = invoke("new", str(path)).stdout.splitlines()
     assert made[:2] == [f"private key  {path} (keep it secret)", f"public key   {path}.pub (publish it)"]
@@ -40,7 +40,7 @@ def test_a_key_is_made_and_shown(tmp_path: Path) -> None:
 
 
 def test_json(tmp_path: Path) -> None:
-    """For scripts: the same keys, and the files that were written."""
+    """With ``--json``, ``new`` and ``show`` print the same key, and ``new`` also prints the files that it wrote."""
     path = tmp_path / "key.pem"
     made = json.loads(invoke("new", str(path), "--json").stdout)
     assert (made.pop("file"), made.pop("public_file")) == (str(path), f"{path}.pub")
@@ -49,7 +49,7 @@ def test_json(tmp_path: Path) -> None:
 
 
 def test_the_default_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without FILE, the key of this user."""
+    """Without FILE, the commands use the key in the user's configuration directory."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="there is no key") as missing:
         invoke("show")
@@ -60,7 +60,7 @@ def test_the_default_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_passphrase_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given as an option or a variable; without one and without a terminal, the error names the option."""
+    """An option or a variable names the file. With neither and without a terminal, the error names the option."""
     key, file = str(tmp_path / "key.pem"), tmp_path / "passphrase"
     file.write_text("open sesame\nanother line\n")
     made = invoke("new", key, "--passphrase-file", str(file), "--json").stdout
@@ -75,7 +75,7 @@ def test_a_passphrase_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("content", [None, "", "\nsecond line\n"])
 def test_a_file_without_a_passphrase(content: str | None, tmp_path: Path) -> None:
-    """An empty passphrase would silently leave the key unencrypted."""
+    """A missing file or an empty passphrase is an error; otherwise the key would silently be left unencrypted."""
     file = tmp_path / "passphrase"
     if content is not None:
         file.write_text(content)
@@ -86,14 +86,14 @@ def test_a_file_without_a_passphrase(content: str | None, tmp_path: Path) -> Non
 
 
 def test_contradicting_options(tmp_path: Path) -> None:
-    """A usage error, and nothing is written."""
+    """``--no-passphrase`` with ``--passphrase-file`` is wrong usage, and no file is written."""
     done = invoke("new", str(tmp_path / "key.pem"), "--no-passphrase", "--passphrase-file", "x")
     assert done.exit_code == 2
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_terminal_is_asked(tmp_path: Path) -> None:
-    """Twice for a new key, and nothing that is typed is shown."""
+    """On a terminal, the passphrase of a new key is asked for twice, and it is not shown."""
     key = tmp_path / "key.pem"
     shown = _on_a_terminal(["new", str(key)], ["open sesame", "open sesame"])
     assert "not encrypted): " in shown
@@ -113,7 +113,7 @@ def _on_a_terminal(arguments: list[str], answers: list[str]) -> str:
         shown, prompts = b"", 0
         for read in shown_pieces(ours):
             shown += read
-            if shown.count(b": ") > prompts and prompts < len(answers):  # what is typed before is thrown away
+            if shown.count(b": ") > prompts and prompts < len(answers):  # input before a prompt is discarded
                 os.write(ours, f"{answers[prompts]}\n".encode())
                 prompts += 1
     os.close(ours)

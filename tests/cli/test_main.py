@@ -35,7 +35,7 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
 def test_a_similar_command_is_suggested(
     typed: str, meant: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A mistyped command names the one that may have been meant."""
+    """The error about a mistyped command suggests a similar command, if there is one."""
     assert exit_code(monkeypatch, typed) == 2
     assert f"No such command '{typed}'. Did you mean '{meant}'?" in capsys.readouterr().err
     assert exit_code(monkeypatch, "xyzzy") == 2
@@ -44,7 +44,7 @@ def test_a_similar_command_is_suggested(
 
 @pytest.fixture
 def command_that(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
-    """Give a way to make every command raise."""
+    """Return a function that makes every command raise a given exception."""
 
     def make(error: BaseException) -> None:
         def fail(*_: object, **__: object) -> None:
@@ -56,7 +56,7 @@ def command_that(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], N
 
 
 def test_help_lists_every_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """``--help`` names every command, and ends well."""
+    """``--help`` names every command and exits with code 0."""
     assert exit_code(monkeypatch, "--help") == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in COMMANDS)
@@ -64,7 +64,7 @@ def test_help_lists_every_command(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each command says what it does, and so do its commands; examples keep their lines."""
+    """``--help`` works for each command and subcommand. It does not show click's marker for preformatted paragraphs."""
     command = cli.get_command(click.Context(cli), name)
     for arguments in ([name], *([name, below] for below in getattr(command, "commands", ()))):
         assert exit_code(monkeypatch, *arguments, "--help") == 0
@@ -75,7 +75,7 @@ def test_every_command_has_help(name: str, monkeypatch: pytest.MonkeyPatch, caps
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["run", "--nonsense"], ["run"], ["run", "x", "--limit", "0"]])
 def test_wrong_usage(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Wrong usage is exit code 2, told on stderr."""
+    """Wrong usage is reported on stderr with exit code 2."""
     assert exit_code(monkeypatch, *arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -92,7 +92,7 @@ def test_errors_of_ours(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """An error of ours is one message on stderr, with its code and what to do, no traceback, exit code 1."""
+    """An error of SecureBench is printed on stderr as one message with its code and hint; the exit code is 1."""
     command_that(error)
     assert exit_code(monkeypatch) == 1
     captured = capsys.readouterr()
@@ -103,7 +103,7 @@ def test_errors_of_ours(
 def test_errors_are_not_obeyed(
     command_that: Callable[[BaseException], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A message may quote a pack: a terminal does not obey it (M13)."""
+    """Control characters in an error, which may quote a pack, are not sent to the terminal (M13)."""
     command_that(ConfigError("bad id \x1b[2J"))
     assert exit_code(monkeypatch) == 1
     assert "\x1b[2J" not in capsys.readouterr().err
@@ -113,7 +113,7 @@ def test_errors_are_not_obeyed(
 def test_interrupted(
     error: BaseException, command_that: Callable[[BaseException], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An interrupt before anything runs is exit code 130."""
+    """An interrupt before anything runs ends the command with exit code 130."""
     command_that(error)
     assert exit_code(monkeypatch) == EXIT_INTERRUPTED == 130
 
@@ -123,7 +123,7 @@ def test_a_defect(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A defect is a short message that says how to see more, and not what the exception holds (F13)."""
+    """An internal error prints the exception's type and how to get a traceback, but not the exception's text (F13)."""
     command_that(RuntimeError("the hidden answer"))
     monkeypatch.delenv("SECUREBENCH_DEBUG", raising=False)
     assert exit_code(monkeypatch) == EXIT_DEFECT
@@ -136,7 +136,7 @@ def test_a_defect(
 def test_a_defect_with_its_traceback(
     command_that: Callable[[BaseException], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``SECUREBENCH_DEBUG`` shows the whole of it."""
+    """With ``SECUREBENCH_DEBUG``, an unexpected exception is raised, so that Python prints its traceback."""
     command_that(RuntimeError("boom"))
     monkeypatch.setenv("SECUREBENCH_DEBUG", "1")
     monkeypatch.setattr(sys, "argv", ["securebench"])
@@ -145,7 +145,7 @@ def test_a_defect_with_its_traceback(
 
 
 def test_a_reader_who_has_had_enough() -> None:
-    """``securebench --help | head -0`` ends quietly."""
+    """If the reader of a pipe has closed it, as in ``securebench --help | head -0``, no error is printed."""
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
@@ -158,7 +158,7 @@ def test_a_reader_who_has_had_enough() -> None:
 
 @pytest.mark.parametrize("code", ["import securebench", "from securebench.cli import main"])
 def test_light_imports(code: str) -> None:
-    """Neither ``import securebench`` nor the command line loads what only commands need."""
+    """Neither ``import securebench`` nor the command line imports libraries that only commands need."""
     script = f"import sys; {code}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     loaded = set(
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
@@ -167,14 +167,14 @@ def test_light_imports(code: str) -> None:
 
 
 def test_help_is_quick() -> None:
-    """``securebench --help`` takes little more than Python itself does."""
+    """``securebench --help`` takes at most 0.2 seconds more processor time than an empty Python program."""
     bare = min(_processor_seconds("-c", "pass") for _ in range(5))
     ours = min(_processor_seconds("-m", "securebench", "--help") for _ in range(5))
     assert ours - bare < 0.2
 
 
 def _processor_seconds(*arguments: str) -> float:
-    """Return what a process uses of a processor: how busy the machine is does not count."""
+    """Return the processor time of a Python process, which depends less on the machine's load than the elapsed time."""
     process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -183,11 +183,11 @@ def _processor_seconds(*arguments: str) -> float:
 
 
 def test_an_interrupt_ends_at_once_when_all_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Ctrl-C that comes while the process is leaving ends it with 130, not by the signal (L12)."""
+    """A Ctrl-C while the process exits ends it with exit code 130, not by the signal (L12)."""
     ended: list[int] = []
     monkeypatch.setattr(sys, "argv", ["securebench", "--version"])
     monkeypatch.setattr(os, "_exit", ended.append)
-    monkeypatch.setattr(atexit, "register", lambda *_: None)  # they would end the process of the tests
+    monkeypatch.setattr(atexit, "register", lambda *_: None)  # the exit functions would end the test process
     before = signal.getsignal(signal.SIGINT)
     try:
         with pytest.raises(SystemExit):
@@ -223,15 +223,15 @@ process()
 
 @pytest.mark.parametrize(("argument", "code"), [("--version", 0), ("--unknown", 2), ("show", 2)])
 def test_a_thread_inside_a_library_does_not_abort_the_exit(argument: str, code: int) -> None:
-    """A check of ``doctor`` that is still validating a recipe leaves the exit code as it is."""
-    for _ in range(3):  # without the exit function, nearly each of them ends with SIGABRT or SIGSEGV
+    """A daemon thread that is inside a Rust library, as a check of ``doctor`` may be, does not change the exit code."""
+    for _ in range(3):  # without the exit function, nearly every process ends with SIGABRT or SIGSEGV
         done = subprocess.run([sys.executable, "-c", _THREAD_IN_RUST, argument], capture_output=True, check=False)
         assert done.returncode == code, done.stderr
         assert done.stdout or done.stderr
 
 
 def test_a_standard_output_that_takes_no_more() -> None:
-    """A full disk is no defect of ours: a message, and a code of its own, whether output is buffered or not."""
+    """A full disk is reported with its own exit code, not as an internal error, whether output is buffered or not."""
     for unbuffered in ("", "1"):
         with Path("/dev/full").open("wb") as full:
             done = subprocess.run(
@@ -261,7 +261,7 @@ os.write(opened, b"%d %r" % (opened, sys.stdin.read().encode()))
 
 
 def test_closed_standard_streams_are_opened(tmp_path: Path) -> None:
-    """As a daemon starts a program: what is printed goes nowhere, and not into a file that is opened next."""
+    """If the standard streams are closed, as in a daemon, no file that is opened later gets their numbers."""
     subprocess.run([sys.executable, "-c", _CLOSED, str(tmp_path / "file")], check=True)
     number, read = (tmp_path / "file").read_text().split()
     assert int(number) > 2
@@ -269,7 +269,7 @@ def test_closed_standard_streams_are_opened(tmp_path: Path) -> None:
 
 
 def test_what_an_encoding_lacks_is_written_out() -> None:
-    """A task id that the terminal's encoding does not have ends no run that was paid for."""
+    """Characters outside the output's encoding are escaped, so that a task id with such characters cannot end a run."""
     code = "from securebench.cli import open_standard_streams; open_standard_streams(); print('caf\\xe9 \\u2713')"
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=True)
@@ -277,13 +277,13 @@ def test_what_an_encoding_lacks_is_written_out() -> None:
 
 
 def _at_exit(directory: Path, statement: str) -> dict[str, str]:
-    """Return variables with which every Python program executes ``statement`` as it exits, in its own process."""
+    """Return environment variables that make every Python process execute ``statement`` when it exits."""
     (directory / "sitecustomize.py").write_text(f"import atexit, os\natexit.register(lambda: {statement})\n")
     return {**os.environ, "PYTHONPATH": str(directory)}
 
 
 def test_the_command_opens_closed_standard_streams(tmp_path: Path) -> None:
-    """A command that starts without descriptors 0, 1 and 2 never opens a file under one of these numbers."""
+    """A command that starts with closed descriptors 0, 1 and 2 opens no other file under one of these numbers."""
     opened = tmp_path / "opened"
     statement = f"(lambda number: os.write(number, b'%d' % number))(os.open({str(opened)!r}, os.O_WRONLY | os.O_CREAT))"
     done = subprocess.run(
@@ -297,7 +297,7 @@ def test_the_command_opens_closed_standard_streams(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1"])
 def test_the_command_can_print_every_character(encoding: str, tmp_path: Path) -> None:
-    """Characters outside the encoding of standard output are escaped by the command as it runs."""
+    """A command escapes characters outside the encoding of standard output."""
     environment = {**_at_exit(tmp_path, "print('\\u2713')"), "PYTHONIOENCODING": encoding}
     command = [sys.executable, "-m", "securebench", "--version"]
     done = subprocess.run(command, env=environment, capture_output=True, check=True)
@@ -306,8 +306,8 @@ def test_the_command_can_print_every_character(encoding: str, tmp_path: Path) ->
 
 
 def test_an_interrupt_while_the_command_line_loads_shows_no_traceback(tmp_path: Path) -> None:
-    """In the first tenth of a second of a process, Ctrl-C ends it and prints nothing."""
-    # A library that sends the interrupt while it is imported stands in for click, which takes longest to load.
+    """Ctrl-C while the command line is being imported ends the process, and nothing is printed."""
+    # This module replaces click, which takes longest to load, and sends the interrupt while it is imported.
     (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     done = subprocess.run(
         [sys.executable, "-m", "securebench", "--help"],

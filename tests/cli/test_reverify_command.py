@@ -1,4 +1,4 @@
-"""``securebench reverify`` from the outside: its texts, its JSON, its exit codes, and its options."""
+"""``securebench reverify``: its text output, its JSON, its exit codes, and its options."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ HOSTILE = "\x1b]0;owned\x07\u202eno\ttab"
 
 
 def parts(verifier: FakeVerifier | None = None, producer: FakeProducer | None = None) -> RunParts:
-    """Return the parts of a run with this verifier."""
+    """Return the parts of a run, with the given verifier and producer or with default fakes."""
     return make_parts(producer, verifier_for=lambda *_: verifier or FakeVerifier())
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a finished run of three tasks. The command has the same parts."""
+    """Return the directory of a finished run of three tasks. The command uses fakes like those of the run."""
     write_run(tmp_path, 3)
     run(tmp_path, parts=parts())
     use(monkeypatch, parts())
@@ -46,7 +46,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, chosen: RunParts) -> None:
-    """Let the command judge with these parts."""
+    """Make the command use the parts ``chosen``."""
     monkeypatch.setattr(reverify_module, "reverify", partial(_REVERIFY, parts=chosen))
 
 
@@ -59,12 +59,12 @@ def command(root: Path, *arguments: str) -> Result:
 
 
 def broken(*_: object) -> VerificationResult:
-    """Be wrong, with a hostile message."""
+    """Return a failure with a hostile message."""
     return VerificationResult(reason=FailureReason.WRONG_ANSWER, message=HOSTILE)
 
 
 def test_the_same_verdicts(root: Path) -> None:
-    """One line, and where the result is; the progress goes to standard error."""
+    """If all verdicts are confirmed, stdout has one line and the results' directory; progress goes to stderr."""
     result = command(root)
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
@@ -76,7 +76,7 @@ def test_the_same_verdicts(root: Path) -> None:
 
 
 def test_other_verdicts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 4, and a line for each trial: what it was, what it is, and why."""
+    """A changed verdict gives exit code 4 and a line with the old verdict, the new verdict and the escaped reason."""
     use(monkeypatch, parts(FakeVerifier(hook=broken)))
     result = command(root, "--task", "*-1", "--quiet")
     assert result.exit_code == 4
@@ -91,7 +91,7 @@ def test_other_verdicts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_trials_that_were_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 3, and a line for each with its reason."""
+    """A trial that is not judged again gives exit code 3 and a line with the reason."""
     write_run(tmp_path, 2)
     producer = FakeProducer(hook=lambda number, *_: agent_failure() if number == 1 else None)
     run(tmp_path, parts=parts(producer=producer))
@@ -101,11 +101,11 @@ def test_trials_that_were_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "pack/task-0\tthe agent failed, so nothing was judged: the agent exited with 1" in result.stdout
     assert "1 of 1 verdict confirmed, 1 trial not judged again" in result.stdout
     use(monkeypatch, parts(FakeVerifier(hook=broken)))
-    assert command(tmp_path, "-o", str(tmp_path / "second")).exit_code == 4  # a difference is more than a gap
+    assert command(tmp_path, "-o", str(tmp_path / "second")).exit_code == 4  # a changed verdict takes precedence
 
 
 def test_json(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs get every trial, the notes and the summary of the new run."""
+    """``--json`` prints the changed trials, the notes and the summary of the new run."""
     (root / "results" / "commitment.key").unlink()
     use(monkeypatch, parts(FakeVerifier(hook=lambda number, *_: broken() if number == 1 else None)))
     result = command(root, "--json", "--quiet")
@@ -128,7 +128,7 @@ def test_json(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_on_a_terminal(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """There are tables; long lists are cut, and say so."""
+    """On a terminal, trials are shown in tables. A long table is cut, and the number of omitted trials is printed."""
     write_run(root, 25)
     run(root, output_dir=root / "many", parts=parts(producer=FakeProducer(hook=lambda *_: agent_failure())))
     result = _REVERIFY(root / "many", RunOptions(), parts=parts())
@@ -140,7 +140,7 @@ def test_on_a_terminal(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_notes_and_differences(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What differs beside the verdicts is a note each, and changes no exit code."""
+    """Each difference other than a verdict is printed as a note, and does not change the exit code."""
     verifier = FakeVerifier()
     verifier.version = "2"
     use(monkeypatch, parts(verifier))
@@ -150,7 +150,7 @@ def test_notes_and_differences(root: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_errors_come_before_anything_is_judged(root: Path) -> None:
-    """Exit code 2 for wrong usage; other errors are those of every command."""
+    """Wrong usage gives exit code 2. Missing files, an empty selection and an unsafe output directory are errors."""
     assert command(root, "--driver", "nonsense").exit_code == 2
     assert command(root, "--workers", "0").exit_code == 2
     assert CliRunner().invoke(cli, ["reverify"]).exit_code == 2
@@ -167,7 +167,7 @@ def test_errors_come_before_anything_is_judged(root: Path) -> None:
 @pytest.mark.parametrize("given", ["pack", "pack/manifest.yaml", "tester.yaml"])
 @pytest.mark.parametrize("option", ["--pack", "--config"])
 def test_the_pack_as_an_option(option: str, given: str, root: Path) -> None:
-    """A directory, a manifest or a tester YAML names the pack; the tester YAML of the run does, too."""
+    """``--pack`` accepts a directory, a manifest or a tester YAML; ``--config`` accepts the tester YAML of the run."""
     (root / "results" / "source.json").unlink()
     if option == "--config":
         given = "tester.yaml"
@@ -176,13 +176,13 @@ def test_the_pack_as_an_option(option: str, given: str, root: Path) -> None:
 
 
 def test_output_of_verifiers_is_kept(root: Path) -> None:
-    """The options of ``run`` for the owner of a pack work here, too."""
+    """The command accepts the options of ``run`` that keep and show the output of verifiers."""
     result = command(root, "--keep-verifier-output", "--show-verifier-output", "--workers", "2")
     assert result.exit_code == 0, result.output
 
 
 def test_an_altered_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is named, and its run should not be trusted."""
+    """A sealed candidate that was altered is reported, and the exit code is 3."""
     write_run(tmp_path, 1)
     run(tmp_path, parts=parts(producer=FakeProducer(hook=_answer)))
     use(monkeypatch, parts())

@@ -1,4 +1,4 @@
-"""``securebench run``, up to where the run begins and from where it ends."""
+"""``securebench run``: what the command does before and after a run. Most tests replace the run with a fake."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ RUN_START = RunStart(
 
 
 class FakeRun:
-    """Stands in for the run: keeps how it was called, emits what it is told to, and returns a summary."""
+    """A fake of ``run_benchmark``: it keeps its arguments, emits ``events``, and returns ``summary``."""
 
     def __init__(self) -> None:
         self.options = RunOptions()
@@ -67,7 +67,7 @@ class FakeRun:
     def __call__(
         self, config: TesterConfig, options: RunOptions, sinks: Iterable[Callable[[Event], None]]
     ) -> TesterRunSummary:
-        """Be called as the run is."""
+        """Accept the arguments of ``run_benchmark``, and return the summary."""
         self.config, self.options = config, options
         self.before()
         for event in self.events:
@@ -78,7 +78,7 @@ class FakeRun:
 
 @pytest.fixture
 def fake_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRun:
-    """Give a run that does nothing, in a directory with a tester YAML."""
+    """Replace ``run_benchmark`` with a fake, and return the fake. The working directory has a tester YAML."""
     write_run(tmp_path)
     monkeypatch.chdir(tmp_path)
     fake = FakeRun()
@@ -100,7 +100,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
 def test_the_path_may_be_given_either_way(
     arguments: list[str], fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tester YAML is an option or an argument."""
+    """The tester YAML may be given as an argument, as an option, or as both."""
     assert call(monkeypatch, *arguments) == 0
     assert fake_run.config is not None
     assert fake_run.config.run.id == "run"
@@ -108,7 +108,7 @@ def test_the_path_may_be_given_either_way(
 
 @pytest.mark.parametrize("arguments", [[], ["tester.yaml", "--config", "other.yaml"]])
 def test_no_path_or_two(arguments: list[str], fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither path, or two that differ, is wrong usage."""
+    """To give no path, or two different paths, is wrong usage."""
     assert call(monkeypatch, *arguments) == 2
     assert fake_run.config is None
 
@@ -117,7 +117,7 @@ def test_no_path_or_two(arguments: list[str], fake_run: FakeRun, monkeypatch: py
 def test_a_pack_is_no_tester_yaml(
     name: str, fake_run: FakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """``run PACK`` says that it needs a tester YAML, and names nothing that a pack lacks as one."""
+    """``run PACK`` reports that ``run`` needs a tester YAML, and nothing runs."""
     for file in ("manifest.yaml", "tasks.jsonl"):
         (tmp_path / file).write_text("{}")
     assert call(monkeypatch, str(tmp_path / name)) == 1
@@ -126,7 +126,7 @@ def test_a_pack_is_no_tester_yaml(
 
 
 def test_flags_reach_the_run(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each flag is an option of the run."""
+    """Each flag sets an option of the run."""
     flags = ["--limit", "3", "--output-dir", "elsewhere", "--resume", "--workers", "4", "--show-agent-output"]
     flags += ["--show-verifier-output", "--keep-verifier-output", "--trials", "5", "--shuffle", "0"]
     flags += ["--task", "a*", "--task", "b", "--tag", "easy", "--family", "short_answer"]
@@ -143,7 +143,7 @@ def test_flags_reach_the_run(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_defaults(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without flags the tester YAML decides."""
+    """Without flags, the options of the run are not set, so that the tester YAML decides."""
     call(monkeypatch, "tester.yaml")
     options = fake_run.options
     assert (options.limit, options.output_dir, options.workers) == (None, None, None)
@@ -159,7 +159,7 @@ def test_defaults(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_variables_that_are_set_already_win(
     arguments: list[str], fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``.env`` is read unless another file is named, and what is set already wins."""
+    """Variables come from ``.env``, or the file given with ``--env-file``, but the environment takes precedence."""
     Path(arguments[1] if arguments else ".env").write_text("FROM_FILE=one\nSET_ALREADY=file\n")
     monkeypatch.setenv("SET_ALREADY", "process")
     call(monkeypatch, "tester.yaml", *arguments)
@@ -169,7 +169,7 @@ def test_variables_that_are_set_already_win(
 def test_a_missing_env_file(
     fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A named file that is not there is an error; the default one may be missing."""
+    """A missing file given with ``--env-file`` is an error; the default file ``.env`` may be missing."""
     assert call(monkeypatch, "tester.yaml", "--env-file", "mine.env") == 1
     assert "mine.env" in capsys.readouterr().err
     assert call(monkeypatch, "tester.yaml") == 0
@@ -179,7 +179,7 @@ def test_a_missing_env_file(
 def test_a_bad_tester_yaml(
     fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every mistake is told on stderr, and nothing runs."""
+    """Every mistake in a tester YAML is reported on stderr, and nothing runs."""
     Path("tester.yaml").write_text('schema_version: 0.2\nrun: {id: "", output_dri: x}\n')
     assert call(monkeypatch, "tester.yaml") == 1
     captured = capsys.readouterr()
@@ -203,7 +203,7 @@ EXITS = [
 
 @pytest.mark.parametrize(("changes", "code"), EXITS)
 def test_exit_codes(changes: dict[str, Any], code: int, fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verdicts do not change the exit code; errors, trouble and interrupts do."""
+    """Verdicts do not change the exit code; errors, other problems and interrupts do."""
     fake_run.summary = replace(SUMMARY, **changes)
     assert exit_code(fake_run.summary) == code
     assert call(monkeypatch, "tester.yaml") == code
@@ -212,7 +212,7 @@ def test_exit_codes(changes: dict[str, Any], code: int, fake_run: FakeRun, monke
 def test_a_run_with_errors_writes_its_junit_file(
     fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The file is needed most if something went wrong. The exit code stays that of the error."""
+    """A run with errors writes its JUnit file, which is needed most then. The exit code stays that of the error."""
     run = synthetic_run.write_run(tmp_path / "run", [synthetic_run.record(0), synthetic_run.record(1, STATUS.ERROR)])
     fake_run.summary = replace(SUMMARY, total=Counts(2, 1, 0, 1), output_dir=run)
     junit = tmp_path / "results.xml"
@@ -223,7 +223,7 @@ def test_a_run_with_errors_writes_its_junit_file(
 def test_the_table_goes_to_stdout(
     fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The table is the output; progress goes to stderr."""
+    """The table is printed on stdout, and progress on stderr."""
     fake_run.events = (RUN_START,)
     call(monkeypatch, "tester.yaml")
     captured = capsys.readouterr()
@@ -233,7 +233,7 @@ def test_the_table_goes_to_stdout(
 
 
 def test_quiet(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """``--quiet`` shows no progress, and the table all the same."""
+    """``--quiet`` suppresses progress and notes, but not the table."""
     fake_run.events = (RUN_START,)
     fake_run.before = lambda: fake_run.options.notify("pulling")
     call(monkeypatch, "tester.yaml", "--quiet")
@@ -245,7 +245,7 @@ def test_quiet(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_notes_go_to_stderr(
     fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the run wants to say is told, and not obeyed by the terminal (M13)."""
+    """Notes of a run are printed on stderr, with markup unchanged and control characters escaped (M13)."""
     fake_run.before = lambda: fake_run.options.notify("pulling [bold]x[/bold]\x1b[2J")
     call(monkeypatch, "tester.yaml")
     assert capsys.readouterr().err == "pulling [bold]x[/bold]\\x1b[2J\n"
@@ -261,7 +261,7 @@ def test_notes_go_to_stderr(
 def test_show_flags(
     flag: str, event: Event, fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What commands or agents print is shown when asked for, and only then."""
+    """The output of commands or of agents is shown only with its flag."""
     fake_run.events = (event,)
     call(monkeypatch, "tester.yaml")
     assert "hello" not in capsys.readouterr().err
@@ -276,7 +276,7 @@ def test_json(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 def test_how_to_go_on(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run that left something says how many tasks, why, and with which command to go on."""
+    """If tasks have no verdict, their number, the problem and the command that resumes the run are printed."""
     fake_run.summary = replace(SUMMARY, total=Counts(5, 1, 1, 1), ending=RunEnd.STOPPED, problems=("no engine",))
     call(monkeypatch, "tester.yaml", "--workers", "2", "--output-dir", "my results")
     shown = capsys.readouterr().err
@@ -288,14 +288,14 @@ def test_how_to_go_on(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys
 def test_a_finished_run_says_nothing_of_going_on(
     fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where every task has its verdict there is nothing to go on with."""
+    """If every task has a verdict, no command to resume the run is printed."""
     call(monkeypatch, "tester.yaml")
     assert "--resume" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [(errno.EIO, 0), (errno.ENOSPC, 70)])
 def test_a_closed_terminal(code: int, exit_code: int, fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal that was closed takes nothing from a run that has ended; other trouble is told (L12)."""
+    """A closed terminal does not change the exit code of a finished run; another error while printing does (L12)."""
 
     def fail(*_: object) -> None:
         raise OSError(code, os.strerror(code))
@@ -305,13 +305,13 @@ def test_a_closed_terminal(code: int, exit_code: int, fake_run: FakeRun, monkeyp
 
 
 def test_resume_stands_once() -> None:
-    """A resumed run is resumed with the same command."""
+    """The command that resumes a resumed run contains ``--resume`` only once."""
     assert resume_command(["run", "x", "--resume"]) == "securebench run x --resume"
 
 
 @pytest.mark.parametrize("given", [[], ["--budget-usd", "0.5"], ["--budget-usd=0.5"]])
 def test_a_run_that_spent_its_budget_is_resumed_with_more(given: list[str]) -> None:
-    """The printed command works: with the same budget, the run would end at once."""
+    """The command that resumes a run with a spent budget has a larger budget; otherwise the run would end at once."""
     found = resume_command(["run", *given, "x"], 0.5)
     assert found == "securebench run x --resume --budget-usd 1"
 
@@ -319,7 +319,7 @@ def test_a_run_that_spent_its_budget_is_resumed_with_more(given: list[str]) -> N
 @pytest.mark.parametrize("option", ["--budget-usd", "--fail-under"])
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "0.0000001x"])
 def test_a_number_must_be_in_its_range(option: str, value: str) -> None:
-    """A comparison with ``nan`` is never true, so such a limit would not exist."""
+    """A value outside its range is wrong usage. So is ``nan``, because a limit of ``nan`` would never apply."""
     result = CliRunner().invoke(command, ["tester.yaml", option, value])
     assert (result.exit_code, option in result.output) == (2, True)
 
@@ -328,7 +328,7 @@ def test_a_number_must_be_in_its_range(option: str, value: str) -> None:
 def test_signals_before_the_first_task(
     number: signal.Signals, fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal while the run is prepared ends with 130, and leaves the handlers as they were (L12)."""
+    """A signal while a run is prepared ends the command with code 130, and the signal handlers are restored (L12)."""
     before = signal.getsignal(number)
     fake_run.before = lambda: signal.raise_signal(number)
     assert call(monkeypatch, "tester.yaml") == 130
@@ -336,7 +336,7 @@ def test_signals_before_the_first_task(
 
 
 def test_on_a_terminal(tmp_path: Path) -> None:
-    """On a terminal progress is live, and the terminal is given back."""
+    """On a terminal, progress is live: the cursor is hidden, and shown again at the end."""
     write_run(tmp_path, 2)
     output = _on_terminal(tmp_path)
     assert "\x1b[?25l" in output
@@ -345,7 +345,7 @@ def test_on_a_terminal(tmp_path: Path) -> None:
 
 
 def _on_terminal(root: Path) -> str:
-    """Run on a pseudo-terminal, and return what was written to it."""
+    """Run with a console that behaves like a terminal, and return what was written to it."""
     import io
 
     from rich.console import Console

@@ -1,4 +1,4 @@
-"""``securebench run`` with a suite file, from the outside: real sandboxes, a kill, a resume, a comparison."""
+"""``securebench run``, mostly with a suite file: dry runs, a killed and resumed suite, and exit codes for CI."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TRIALS = 2 * 2 * (12 + 3)
 
 
 def suite_file(root: Path, output: str) -> Path:
-    """Write a suite of two agents and two packs."""
+    """Write a suite file with two agents and two packs, and return its path."""
     path = root / f"{output}.yaml"
     path.write_text(SUITE.format(output=root / output, benchmarks=BENCHMARKS))
     return path
@@ -57,7 +57,7 @@ def command(path: Path, *options: str) -> list[str]:
 
 
 def outcome(directory: Path) -> dict[str, list[str]]:
-    """Return the comparable records of each run of a suite."""
+    """Return the records of each run of a suite, without the keys that differ between equal runs."""
     return {
         run.run_id: sorted(json.dumps(comparable(record.raw), sort_keys=True) for record in run.records())
         for run in read_runs(directory)
@@ -65,7 +65,7 @@ def outcome(directory: Path) -> dict[str, list[str]]:
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
-    """It checks packs and agents, and prints the number of trials."""
+    """A dry run of a suite prints the packs, runs and trials, and writes nothing."""
     result = CliRunner().invoke(cli, ["run", str(suite_file(tmp_path, "out")), "--dry-run"])
     assert result.exit_code == 0, result.output
     assert "benchmark: text-smoke 1, 12 tasks, 2 trials each" in result.output
@@ -74,7 +74,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_of_a_single_run(tmp_path: Path) -> None:
-    """Its JSON names each selected task."""
+    """``--dry-run --json`` of a single run lists each selected task."""
     arguments = ["run", str(BENCHMARKS / "text-smoke" / "tester.yaml"), "--dry-run", "--json", "--limit", "2"]
     result = CliRunner().invoke(cli, [*arguments, "--output-dir", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
@@ -84,7 +84,7 @@ def test_a_dry_run_of_a_single_run(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_says_what_limits_the_workers_of_auto(tmp_path: Path) -> None:
-    """The pack has a few tasks: no more workers are of use."""
+    """With ``--workers auto`` and one task, one worker is used, and the output names the limit."""
     arguments = ["run", str(BENCHMARKS / "text-smoke" / "tester.yaml"), "--dry-run", "--limit", "1"]
     result = CliRunner().invoke(cli, [*arguments, "--workers", "auto", "--output-dir", str(tmp_path / "out")])
     assert re.search(r"workers:   auto: 1 worker, limited by (tasks \(.*\)|.*tasks 1\))", result.output)
@@ -94,14 +94,14 @@ def test_a_dry_run_says_what_limits_the_workers_of_auto(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_names_the_driver_of_the_command_line(tmp_path: Path) -> None:
-    """It replaces the one of the configuration."""
+    """``--driver`` replaces the driver of the configuration."""
     arguments = ["run", str(BENCHMARKS / "text-smoke" / "tester.yaml"), "--dry-run", "--driver", "oci"]
     result = CliRunner().invoke(cli, [*arguments, "--output-dir", str(tmp_path / "out")])
     assert "driver oci, images" in result.output
 
 
 def test_a_dry_run_does_not_check_images_driver_and_provider(tmp_path: Path) -> None:
-    """An image that does not exist and a provider that cannot be reached are no errors, and the help says so."""
+    """A missing image, an unreachable driver and an unreachable provider are no errors, and the help says so."""
     text = " ".join(CliRunner().invoke(cli, ["run", "--help"]).output.split())
     assert "Images, driver, agent programs and providers are not checked." in text
     (tmp_path / "pack").mkdir()
@@ -122,7 +122,7 @@ def test_a_dry_run_does_not_check_images_driver_and_provider(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("harness", ["model", "command", "codex"])
 def test_a_dry_run_notices_a_missing_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harness: str) -> None:
-    """It needs no network to see that."""
+    """A dry run fails if the key of a provider is not set."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("CODEX_API_KEY", raising=False)
     provider = {"dialect": "chat_completions", "model": "m"}
@@ -144,7 +144,7 @@ def test_a_dry_run_notices_a_missing_key(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_dry_run_refuses_a_directory_in_use(tmp_path: Path) -> None:
-    """The run would be refused, too. With ``--resume`` it would continue."""
+    """An output directory that already contains a run or suite is refused without ``--resume``."""
     file = suite_file(tmp_path, "out")
     write_run(tmp_path / "run", 1)
     (tmp_path / "out").mkdir()
@@ -161,7 +161,7 @@ def test_a_dry_run_refuses_a_directory_in_use(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("oci_driver")
 def test_a_suite_is_killed_and_resumed(tmp_path: Path, base_image: ResolvedImage) -> None:
-    """Two agents on two packs, killed half-way: the records are those of a suite that nobody killed."""
+    """A suite that was killed and resumed has the same records as a suite that was not killed."""
     del base_image
     with subprocess.Popen(
         command(suite_file(tmp_path, "killed"), "--quiet"), stdout=subprocess.DEVNULL, start_new_session=True
@@ -203,7 +203,10 @@ def test_a_suite_is_killed_and_resumed(tmp_path: Path, base_image: ResolvedImage
 def test_a_gate_for_continuous_integration(
     tmp_path: Path, base_image: ResolvedImage, options: list[str], code: int
 ) -> None:
-    """The demo agent passes 10 of 12 tasks: 83.3 %, with an interval from 55.2 to 95.3 %."""
+    """``--fail-under`` sets the exit code, and ``--junit`` writes the results.
+
+    The demo agent passes 10 of 12 tasks: 83.3 %, with an interval from 55.2 to 95.3 %.
+    """
     del base_image
     junit = tmp_path / "results.xml"
     arguments = [str(BENCHMARKS / "text-smoke" / "tester.yaml"), "--driver", "oci", "--workers", "2", "--quiet"]
@@ -216,13 +219,13 @@ def test_a_gate_for_continuous_integration(
 
 
 def test_a_gate_refuses_a_run_without_a_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a verdict, there is no pass rate, so not even 0 is reached."""
+    """A run without a verdict has no pass rate, so even ``--fail-under 0`` is not reached."""
     write_run(tmp_path, [record(status=VerificationStatus.ERROR)])
     assert gate([tmp_path], {"junit": None, "fail_under": 0.0, "lower_bound": False}) == EXIT_BELOW
     assert "no task has a verdict" in capsys.readouterr().err
 
 
 def test_a_gate_needs_a_rate() -> None:
-    """``--lower-bound`` alone would do nothing."""
+    """``--lower-bound`` without ``--fail-under`` is wrong usage."""
     result = CliRunner().invoke(cli, ["run", "tester.yaml", "--lower-bound"])
     assert (result.exit_code, "--fail-under" in result.output) == (2, True)

@@ -1,4 +1,4 @@
-"""``securebench show``: the summary again, lists, and one task in detail."""
+"""``securebench show``: the summary, lists of tasks, and one task in detail."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ HOSTILE = (
     "[link=https://evil.example]go[/link] \r\x00\x9b1A"
 )
 RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""What a terminal obeys: control characters but newline and tab, and characters that change the direction."""
+"""Characters that a terminal acts on: control characters except newline and tab, and those for the text direction."""
 
 
 def invoke(*arguments: object) -> Result:
-    """Run the command; what it raises comes through."""
+    """Run the command. Its exceptions are not caught."""
     return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
 def written(directory: Path, *given: TaskRecord) -> Path:
-    """Write a run with these records."""
+    """Write a run with these records, and return its directory."""
     return synthetic.write_run(directory, given)
 
 
 def detail(directory: Path, task_id: str = TASK, width: int = 100, **options: Any) -> str:
-    """Return the detail of a task as it is on a terminal without colours."""
+    """Return the details of a task as shown on a terminal without colours."""
     run = read_run(directory)
     console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=width)
     print_lines(console, TaskView(run, run.find(task_id), **options).lines())
@@ -63,10 +63,10 @@ def detail(directory: Path, task_id: str = TASK, width: int = 100, **options: An
 
 
 class TestSummaries:
-    """Without a task."""
+    """``securebench show`` without a task."""
 
     def test_the_summary_is_that_of_the_run(self, tmp_path: Path) -> None:
-        """The lines are those that the run itself printed."""
+        """The output is the summary that a run prints at its end."""
         synthetic.write_run(tmp_path, 30)
         done = invoke(tmp_path)
         assert done.exit_code == 0
@@ -74,21 +74,21 @@ class TestSummaries:
         assert "short_answer: 10 tasks, " in done.stdout
 
     def test_tasks_that_did_not_run_are_counted(self, tmp_path: Path) -> None:
-        """An interrupted run says by family what is left, though no record has it."""
+        """For an interrupted run, the tasks that did not run are counted by family."""
         synthetic.write_run(tmp_path, [synthetic.record(0)], synthetic.header(6))
         lines = invoke(tmp_path).stdout.splitlines()
         assert "code_completion: 2 tasks, 0 passed, 0 failed, 0 errors, 0 pending, 2 not run, pass rate none" in lines
         assert json.loads(invoke(tmp_path, "--json").stdout)["ending"] == "interrupted"
 
     def test_several_trials(self, tmp_path: Path) -> None:
-        """Tasks and trials are counted apart."""
+        """``--json`` has the number of tasks and the trials of each. Passed and not run are counts of trials."""
         given = [synthetic.record(task, trial=trial) for trial in (1, 2) for task in (0, 3)]
         synthetic.write_run(tmp_path, given, synthetic.header(8, trials=2))
         counts = json.loads(invoke(tmp_path, "--json").stdout)
         assert (counts["tasks"], counts["trials"], counts["passed"], counts["not_run"]) == (4, 2, 4, 4)
 
     def test_json(self, tmp_path: Path) -> None:
-        """The keys of the summary, and what was run."""
+        """``--json`` has the summary, the agent and the selection, but no records."""
         synthetic.write_run(tmp_path, 3, synthetic.header(3, pack_tasks=164))
         shown = json.loads(invoke(tmp_path, "--json").stdout)
         assert (shown["tasks"], shown["ending"], shown["agent"]) == (3, "finished", "command")
@@ -96,7 +96,7 @@ class TestSummaries:
         assert "records" not in shown
 
     def test_problems_of_the_run_are_repeated(self, tmp_path: Path) -> None:
-        """A pack that changed during the run is still said, and cannot imitate output."""
+        """A problem of the run, such as a changed pack, is printed to stderr with control characters escaped."""
         synthetic.write_run(tmp_path, 1, synthetic.header(1).with_problem(f"changed {HOSTILE}"))
         done = invoke(tmp_path)
         assert "error: changed " in done.stderr
@@ -104,11 +104,11 @@ class TestSummaries:
 
 
 class TestLists:
-    """The tasks of a run."""
+    """``securebench show`` with options that list tasks."""
 
     @pytest.fixture
     def run(self, tmp_path: Path) -> Path:
-        """Give a run with each status."""
+        """Return a run with passed, failed and error records."""
         given = [synthetic.record(n, status) for n, status in enumerate((STATUS.PASSED, STATUS.FAILED, STATUS.ERROR))]
         given.append(synthetic.record(3, STATUS.FAILED, task_id=f"made-up/{HOSTILE}", trial=2))
         return synthetic.write_run(tmp_path, given, synthetic.header(8, trials=2))
@@ -125,7 +125,7 @@ class TestLists:
         ],
     )
     def test_filters(self, run: Path, options: tuple[str, ...], statuses: list[str]) -> None:
-        """On a pipe, a line for each record, with tabs between its columns; the same records with ``--json``."""
+        """In a pipe, each matching record is a line with tabs between columns. ``--json`` has the same records."""
         done = invoke(run, *options)
         lines = [line.split("\t") for line in done.stdout.splitlines()]
         assert [line[0] for line in lines] == statuses
@@ -135,7 +135,7 @@ class TestLists:
         assert [record["status"] for record in records] == statuses
 
     def test_a_record_is_one_row_of_a_terminal(self, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The message is cut, and says so. In a run with several trials, each record has its number."""
+        """On a terminal, a long message is cut and ends with an ellipsis. With several trials, the trial is named."""
         console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=60)
         monkeypatch.setattr(show_command, "_console", lambda: console)
         assert invoke(run, "--errors").exit_code == 0
@@ -143,28 +143,28 @@ class TestLists:
         assert console.file.getvalue() == "error   made-up/task-00002 (trial 1)  engine_unavailable: t…\n"
 
     def test_columns(self, run: Path) -> None:
-        """Status, task, trial, reason and message."""
+        """The columns are status, task, trial, reason and message."""
         assert invoke(run, "--errors").stdout == (
             "error\tmade-up/task-00002\t1\tengine_unavailable\tthe engine does not answer\n"
         )
 
     def test_a_reason_that_does_not_exist(self, run: Path) -> None:
-        """A mistyped reason names the one that was meant."""
+        """For a mistyped reason, the error message suggests the right one."""
         done = invoke(run, "--reason", "wrong_anser")
         assert done.exit_code == 2
         assert "did you mean 'wrong_answer'?" in done.stderr
 
     @pytest.mark.parametrize("options", [(TASK, "--failed"), ("--full",), ("--trial", "2"), (TASK, "--trial", "0")])
     def test_options_that_do_not_go_together(self, run: Path, options: tuple[str, ...]) -> None:
-        """Options of a list and of a task are told apart."""
+        """Options of a list with a task, options of a task without one, and trial 0 are wrong usage."""
         assert invoke(run, *options).exit_code == 2
 
 
 class TestDetail:
-    """One task."""
+    """``securebench show`` with a task."""
 
     def test_all_sections(self, tmp_path: Path) -> None:
-        """What the agent saw and did, its candidate, the verdict with its evidence, the sandbox and the work."""
+        """The output has the task, steps, candidate, verdict with evidence, sandbox and usage."""
         steps: list[JsonValue] = [
             {"step": 1, "kind": "message", "text": "I will look.\nThen I answer."},
             {"step": 2, "kind": "command", "tool": "Bash", "command": "ls -la"},
@@ -220,7 +220,7 @@ class TestDetail:
             assert line in done.stdout.splitlines()
 
     def test_the_kept_workspace_is_named(self, tmp_path: Path) -> None:
-        """Only if it was kept."""
+        """The path of the workspace is shown only if the workspace was kept."""
         written(tmp_path, synthetic.record())
         assert "workspace: " not in detail(tmp_path)
         workspace = tmp_path / "workspaces" / TrialId(TASK).directory
@@ -228,7 +228,7 @@ class TestDetail:
         assert f"workspace: {workspace}" in detail(tmp_path, width=500)
 
     def test_full_shows_every_line(self, tmp_path: Path) -> None:
-        """Without ``--full``, texts are cut with a count of what is left."""
+        """With ``--full``, texts are complete. Without it, they are cut, and the number of omitted lines is shown."""
         output = Output(stdout="".join(f"line {number}\n" for number in range(100)))
         outputs = [f"out {number}" + " and so on" * 30 for number in range(50)]
         steps: JsonValue = {"step": 1, "kind": "result", "output": "\n".join(outputs)}
@@ -242,14 +242,14 @@ class TestDetail:
         assert all(f"{output}\n" in full for output in outputs)
 
     def test_a_failure(self, tmp_path: Path) -> None:
-        """The reason is in the title, and the message in the verdict."""
+        """The title of a failed task has the reason. The section on the verdict has the message."""
         written(tmp_path, synthetic.record(0, STATUS.FAILED))
         shown = invoke(tmp_path, TASK).stdout
         assert shown.startswith("made-up/task-00000  short_answer  FAILED: wrong_answer\n")
         assert "  wrong_answer in the phase verify\n    expected another answer\n" in shown
 
     def test_a_patch_is_a_coloured_diff(self, tmp_path: Path) -> None:
-        """Added and removed lines differ in colour on a terminal; on a pipe there are no colours."""
+        """Added and removed lines differ in colour on a terminal. In a pipe there are no colours."""
         diff = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old [bold]\n+new\n"
         fields = {
             **candidate_fields(None, None),
@@ -270,7 +270,7 @@ class TestDetail:
         assert "\x1b" not in plain
 
     def test_a_workspace_is_listed(self, tmp_path: Path) -> None:
-        """Names, sizes and links, with hostile names escaped."""
+        """The files of a workspace are listed with sizes and link targets. Control characters in names are escaped."""
         tree = tmp_path / "tree"
         (tree / "sub").mkdir(parents=True)
         (tree / "sub" / "run.sh").write_text("exit\n")
@@ -285,7 +285,7 @@ class TestDetail:
         assert r"       0 B  a\x1b[2Jb\n" in lines
 
     def test_damage_is_said_and_the_rest_is_shown(self, tmp_path: Path) -> None:
-        """An altered candidate is an error; all other sections are still shown."""
+        """An altered candidate is an error. The sections after it are still shown."""
         written(tmp_path, synthetic.record(candidate=synthetic.sealed_text(tmp_path, "answer")))
         (sealed,) = (tmp_path / CANDIDATES).iterdir()
         sealed.chmod(0o644)
@@ -298,7 +298,7 @@ class TestDetail:
             invoke(tmp_path, TASK, "--json")
 
     def test_a_published_run_may_lack_files(self, tmp_path: Path) -> None:
-        """Records without candidates and trajectories are shown; what is missing is said."""
+        """A record whose candidate and trajectory files are missing is shown, with a note on the candidate."""
         described: Any = {"trajectory": {"path": "trajectories/a.jsonl", "sha256": "0" * 64}}
         written(tmp_path, synthetic.record(provenance=described))
         done = invoke(tmp_path, TASK)
@@ -309,7 +309,7 @@ class TestDetail:
         assert whole["record"]["task_id"] == TASK
 
     def test_json(self, tmp_path: Path) -> None:
-        """The whole record, the steps and the sealed candidate."""
+        """``--json`` prints the whole record, the steps and the sealed candidate."""
         provenance: Any = synthetic.trajectory(tmp_path, TASK, {"kind": "message", "text": HOSTILE})
         candidate = synthetic.sealed_text(tmp_path, "answer")
         written(tmp_path, synthetic.record(candidate=candidate, provenance=provenance))
@@ -320,30 +320,30 @@ class TestDetail:
         assert (whole["candidate"]["text"], whole["candidate"]["kind"]) == ("answer", "text")
 
     def test_a_trial(self, tmp_path: Path) -> None:
-        """Later trials are chosen by their number."""
+        """The first trial is shown by default, and another one with ``--trial``."""
         given = [synthetic.record(), synthetic.record(0, STATUS.FAILED, trial=2)]
         synthetic.write_run(tmp_path, given, synthetic.header(2, trials=2))
         assert invoke(tmp_path, TASK).stdout.startswith("made-up/task-00000 (trial 1)  short_answer  PASSED")
         assert "(trial 2)  short_answer  FAILED" in invoke(tmp_path, TASK, "--trial", "2").stdout
 
     def test_a_task_that_does_not_exist(self, tmp_path: Path) -> None:
-        """Ids that are alike are suggested."""
+        """For an unknown task, the error message suggests a similar id."""
         written(tmp_path, synthetic.record())
         with pytest.raises(ConfigError, match="did you mean 'made-up/task-00000'"):
             invoke(tmp_path, "task-00000")
 
     def test_a_task_that_is_like_no_other(self, tmp_path: Path) -> None:
-        """The hint is a command that lists the tasks."""
+        """If no id is similar, the hint is a command that lists the tasks."""
         written(tmp_path, synthetic.record())
         with pytest.raises(ConfigError, match="'securebench show DIR --all' lists the tasks"):
             invoke(tmp_path, "zzz")
 
 
 class TestHostileRecords:
-    """Records in which an agent, or a stranger, wrote what it could."""
+    """Records with hostile or malformed content from an agent or from the author of a run."""
 
     def test_nothing_reaches_the_terminal(self, tmp_path: Path) -> None:
-        """Escapes, control and direction characters and markup are text, in every field."""
+        """Escape sequences are escaped and markup is shown as text, whichever field contains them."""
         steps: list[JsonValue] = [
             {"kind": HOSTILE, "text": HOSTILE},
             {"kind": "result", HOSTILE: HOSTILE},
@@ -386,7 +386,7 @@ class TestHostileRecords:
     @pytest.mark.parametrize("filler", ["x", "x ", "\t", "\u3000", "\U0001f600"])
     @pytest.mark.parametrize("full", [False, True])
     def test_a_heading_cannot_be_imitated(self, tmp_path: Path, filler: str, full: bool) -> None:
-        """A long line never continues at the margin of a terminal, whatever it is filled with."""
+        """A long line that is wrapped never continues at the left margin, where it would look like a heading."""
         lines = [filler * length + "Verdict" for length in range(20, 80)]
         steps: JsonValue = {"kind": "message", "text": "\n".join(lines)}
         provenance: Any = synthetic.trajectory(tmp_path, TASK, steps)
@@ -396,7 +396,7 @@ class TestHostileRecords:
         assert [row.rstrip() for row in rows if row.startswith("Verdict")] == ["Verdict"]
 
     def test_brief_steps_fit_the_terminal(self, tmp_path: Path) -> None:
-        """A step is one row of the terminal."""
+        """Without ``full``, each step is one row of the terminal."""
         steps: list[JsonValue] = [{"kind": "message", "text": "word " * 100}] * 3
         provenance: Any = synthetic.trajectory(tmp_path, TASK, *steps)
         written(tmp_path, synthetic.record(provenance=provenance))
@@ -414,7 +414,7 @@ class TestHostileRecords:
         ],
     )
     def test_odd_values_are_shown(self, tmp_path: Path, changes: dict[str, Any]) -> None:
-        """Values of other types than ours do not break the output, and it stays short."""
+        """Values of unexpected types, or many values, neither break the output nor make it long."""
         written(tmp_path, synthetic.record())
         synthetic.forge(tmp_path, lambda records: records[0].update(changes))
         done = invoke(tmp_path, TASK)
@@ -423,7 +423,7 @@ class TestHostileRecords:
 
     @pytest.mark.parametrize("text", ["x" * 40_000_000, "\n" * 6_000_000, "\x1b" * 6_000_000, "ab\n" * 6_000_000])
     def test_megabytes_take_no_time(self, tmp_path: Path, text: str) -> None:
-        """However much a text has, only its beginning or its end is worked on."""
+        """A huge candidate takes little processor time, because only the part that is shown is processed."""
         fields = {
             **candidate_fields(None, None),
             "candidate_patch": text,
@@ -436,7 +436,7 @@ class TestHostileRecords:
         assert len(done.stdout) < 50_000
 
     def test_steps_that_a_stranger_wrote(self, tmp_path: Path) -> None:
-        """A trajectory with the right digest and odd steps is shown in a line each."""
+        """Malformed steps in a trajectory with the right digest are shown, in short lines."""
         data = b'{"left_out": "many"}\n{"kind": null, "text": {"a": 1}}\n"' + b"y" * 100_000 + b'"\n'
         (tmp_path / "trajectories").mkdir()
         (tmp_path / "trajectories" / "a.jsonl").write_bytes(data)
@@ -448,7 +448,7 @@ class TestHostileRecords:
 
 
 def test_ten_thousand_records(large_run: Path) -> None:
-    """The summary and the lists of a long run take a moment."""
+    """The summary, a list and one task of a run with 10,000 records take little processor time."""
     for options in ((), ("--failed",), ("made-up/task-09999",)):
         with processor_seconds(3):
             assert invoke(large_run, *options).exit_code == 0

@@ -1,4 +1,4 @@
-"""``securebench status``: how far a run is, from its files."""
+"""``securebench status``: the progress of a run, read from its files."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ START = RunStart(
 
 
 def invoke(*arguments: object) -> Result:
-    """Run the command; what it raises comes through."""
+    """Run the command. Its exceptions are not caught."""
     return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
 def begun(task_id: str, trial: int = 1) -> TaskStart:
-    """Return the start of a task."""
+    """Return the event for the start of a task."""
     return TaskStart(task_id=task_id, trial=trial, family="f", attempt=1)
 
 
 def done(task_id: str) -> TaskDone:
-    """Return the end of a task."""
+    """Return the event for the end of a task."""
     how: dict[str, Any] = dict.fromkeys(("reason", "assurance"))
     return TaskDone(task_id=task_id, trial=1, family="f", status="passed", message="", agent_stderr="", **how)
 
 
 class TestRunningTasks:
-    """The file that says what a run is executing."""
+    """``running.json``, the file that lists the tasks in progress."""
 
     def test_starts_and_ends(self, tmp_path: Path) -> None:
-        """Tasks are listed from their start to their record, with their phase."""
+        """A task is listed with its phase until it ends. The file is removed when the run ends."""
         with RunningTasks(tmp_path) as running:
             for event in (START, begun("a"), begun("a", 2), begun("b")):
                 running(event)
@@ -82,7 +82,7 @@ class TestRunningTasks:
         assert list(tmp_path.iterdir()) == []
 
     def test_many_changes_are_written_together(self, tmp_path: Path) -> None:
-        """The first change is written at once and the last one soon, but not each of those between them."""
+        """Changes in quick succession share a write of the file, which soon contains all of them."""
         with RunningTasks(tmp_path, 0.05) as running, mock.patch.object(Path, "replace", autospec=True) as replaced:
             replaced.side_effect = os.replace
             for number in range(100):
@@ -107,23 +107,23 @@ class TestRunningTasks:
         ],
     )
     def test_what_is_unfit_is_ignored(self, tmp_path: Path, content: str) -> None:
-        """The file of a stranger, or a part of one, says nothing."""
+        """A ``running.json`` with malformed or unexpected content is ignored."""
         (tmp_path / RUNNING).write_text(content)
         assert read_running(tmp_path) is None
 
     def test_a_link_is_not_followed(self, tmp_path: Path) -> None:
-        """Only a regular file is read."""
+        """A ``running.json`` that is a symbolic link is not read."""
         (tmp_path / "other").write_text('{"since": "2026-01-01T00:00:00Z", "tasks": []}')
         (tmp_path / RUNNING).symlink_to("other")
         assert read_running(tmp_path) is None
 
 
 class TestSnapshots:
-    """What is found in the files."""
+    """The state and progress of a run, read from its files."""
 
     @pytest.fixture
     def active(self, tmp_path: Path) -> Iterator[tuple[Path, Journal, RunningTasks]]:
-        """Give a run of six tasks that this process executes, with an old record and an error."""
+        """Yield a run of six tasks that this process executes, with two old records. One of them is an error."""
         old = [synthetic.record(0), synthetic.record(1, STATUS.ERROR)]
         synthetic.write_run(tmp_path, old, synthetic.header(6, pack_tasks=10))
         with RunLock(tmp_path), synthetic.SyntheticJournal(tmp_path) as journal, RunningTasks(tmp_path) as running:
@@ -131,7 +131,7 @@ class TestSnapshots:
             yield tmp_path, journal, running
 
     def test_rate_and_time_left(self, active: tuple[Path, Journal, RunningTasks]) -> None:
-        """The rate is that of this process: what an earlier one did says nothing about it."""
+        """The rate includes only trials that ended after this process began to execute the run."""
         directory, journal, running = active
         now = datetime.now(UTC)
         snapshot = run_snapshot(read_run(directory), now)
@@ -147,7 +147,7 @@ class TestSnapshots:
         assert [task.task_id for task in snapshot.running] == ["made-up/task-00004"]
 
     def test_what_is_shown(self, active: tuple[Path, Journal, RunningTasks]) -> None:
-        """Counts, tasks in progress, selection and usage; nothing of it reaches the terminal as a command."""
+        """Counts, running tasks, selection and usage are shown. Control characters in ids are escaped."""
         directory, _, running = active
         running(begun(f"made-up/{HOSTILE}"))
         shown = invoke(directory).stdout
@@ -160,7 +160,7 @@ class TestSnapshots:
         assert (found["state"], found["done"], found["left"], len(found["running"])) == ("running", 2, 4, 1)
 
     def test_a_run_that_was_killed(self, tmp_path: Path) -> None:
-        """Without its process, a run is interrupted, whatever its files say is running."""
+        """A run that no process executes is shown as interrupted, even if ``running.json`` lists a task."""
         synthetic.write_run(tmp_path, 3, synthetic.header(6))
         RunningTasks(tmp_path)(begun("made-up/task-00004"))
         shown = invoke(tmp_path)
@@ -170,7 +170,7 @@ class TestSnapshots:
         assert "Without a verdict: 3. To run them, repeat the 'securebench run' command with --resume" in shown.stdout
 
     def test_a_finished_run(self, tmp_path: Path) -> None:
-        """A run with all its verdicts has nothing left."""
+        """A run in which every task has a verdict is shown as finished, without tasks left."""
         synthetic.write_run(tmp_path, [synthetic.record(0), synthetic.record(1)])
         shown = invoke(tmp_path).stdout
         assert "synthetic: finished\n" in shown
@@ -179,7 +179,7 @@ class TestSnapshots:
         assert "left" not in shown
 
     def test_a_run_of_no_tasks(self, tmp_path: Path) -> None:
-        """A plan without tasks is finished."""
+        """For a run without tasks, the counts are shown without a percentage."""
         assert "Done: 0 of 0: " in invoke(synthetic.write_run(tmp_path, 0)).stdout
 
     def test_no_run(self, tmp_path: Path) -> None:
@@ -189,14 +189,14 @@ class TestSnapshots:
 
 
 class TestWatching:
-    """``--watch``."""
+    """``securebench status --watch``."""
 
     @pytest.fixture(autouse=True)
     def _fast(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("securebench.results.snapshot.INTERVAL", 0.01)
 
     def test_until_the_end(self, tmp_path: Path) -> None:
-        """Snapshots come until the run's process has gone."""
+        """``watch_run`` yields snapshots until the run has ended."""
         synthetic.write_run(tmp_path, [synthetic.record(0)], synthetic.header(2))
         seen = []
         with ExitStack() as lock, synthetic.SyntheticJournal(tmp_path) as journal:
@@ -212,7 +212,7 @@ class TestWatching:
 
     @pytest.mark.parametrize(("planned", "code"), [(2, 0), (3, 3)])
     def test_exit_codes_and_lines(self, tmp_path: Path, planned: int, code: int) -> None:
-        """On a pipe there is a line for each change; the exit code says whether every task has a verdict."""
+        """In a pipe, each change is one line. The exit code is 0 if every task has a verdict, and 3 otherwise."""
         synthetic.write_run(tmp_path, [synthetic.record(0), synthetic.record(1)], synthetic.header(planned))
         ended = invoke(tmp_path, "--watch")
         assert ended.exit_code == code
@@ -222,7 +222,7 @@ class TestWatching:
         assert [json.loads(line)["done"] for line in lines] == [2]
 
     def test_a_terminal(self, tmp_path: Path) -> None:
-        """On a terminal the last snapshot stays."""
+        """On a terminal, the last snapshot is printed."""
         synthetic.write_run(tmp_path, 2)
         console = Console(file=io.StringIO(), force_terminal=True, width=100)
         status_command._watch(console, watch_run(tmp_path), as_json=False)
@@ -231,7 +231,7 @@ class TestWatching:
 
 
 def test_a_run_in_another_process(tmp_path: Path) -> None:
-    """A run on fakes that waits in its third task is seen from outside, killed, and then seen as interrupted."""
+    """A run in another process is shown as running with its third task, and after a kill as interrupted."""
     write_run(tmp_path)
     argv = [sys.executable, str(TESTS / "tester_run" / "interrupted_run.py"), str(tmp_path), "hangs"]
     with subprocess.Popen(
@@ -254,14 +254,14 @@ def test_a_run_in_another_process(tmp_path: Path) -> None:
     assert (task["task_id"], task["trial"], task["phase"]) == ("pack/task-2", 1, "agent")
     assert found["per_minute"] > 0
     assert found["seconds_left"] > 0
-    assert (tmp_path / "results" / RUNNING).exists()  # nobody could remove it
+    assert (tmp_path / "results" / RUNNING).exists()  # the killed process could not remove it
     found = json.loads(invoke(tmp_path / "results", "--json").stdout)
     assert (found["state"], found["running"], found["per_minute"]) == ("interrupted", [], None)
 
 
 @pytest.mark.long
 def test_ten_thousand_records(tmp_path: Path) -> None:
-    """The status of a long run takes a moment."""
+    """The status of a run with 10,000 records takes little processor time."""
     synthetic.write_run(tmp_path, 10_000, synthetic.header(20_000))
     with processor_seconds(3):
         assert "Done: 10,000 of 20,000" in invoke(tmp_path).stdout

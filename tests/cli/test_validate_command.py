@@ -25,7 +25,7 @@ def validate(*arguments: object) -> Result:
 
 
 def test_a_right_pack_is_summed_up(tmp_path: Path) -> None:
-    """Families, rows, candidates and lanes are shown, and the exit code is 0."""
+    """For a valid pack, families, rows, candidates and lanes are shown, and the exit code is 0."""
     write_pack(tmp_path, row(), row(id="b"), row("code_completion", eval=CODE_EVAL))
     done = validate(tmp_path)
     assert done.exit_code == 0
@@ -38,7 +38,10 @@ def test_a_right_pack_is_summed_up(tmp_path: Path) -> None:
 
 
 def test_a_pack_is_named_in_three_ways(tmp_path: Path) -> None:
-    """A directory, its manifest and a tester YAML that refers to it are the same pack."""
+    """A pack is named by its directory, its manifest, or a tester YAML that refers to both files.
+
+    If the tasks file has another name, ``--tasks`` names it.
+    """
     directory = tmp_path / "pack"
     directory.mkdir()
     manifest, tasks = write_pack(directory, row())
@@ -56,7 +59,7 @@ def test_a_pack_is_named_in_three_ways(tmp_path: Path) -> None:
 
 
 def test_a_tester_yaml_is_not_combined_with_tasks(tmp_path: Path) -> None:
-    """It names its own tasks file, so ``--tasks`` with it is wrong usage, and the message says so."""
+    """``--tasks`` with a tester YAML is wrong usage, because the tester YAML names its own tasks file."""
     _, tasks = write_pack(tmp_path, row())
     tester = tmp_path / "tester.yaml"
     tester.write_text('schema_version: "0.2"\nbenchmark: {manifest: manifest.yaml, tasks: tasks.jsonl}\n')
@@ -67,7 +70,7 @@ def test_a_tester_yaml_is_not_combined_with_tasks(tmp_path: Path) -> None:
 
 
 def test_the_settings_of_an_agent_with_a_provider_are_checked(tmp_path: Path) -> None:
-    """A tester YAML whose endpoint or budget cannot be is told of before a run, with their places."""
+    """An unsafe base URL and an unknown budget key in a tester YAML are reported with their locations."""
     directory = tmp_path / "pack"
     directory.mkdir()
     write_pack(directory, row())
@@ -87,7 +90,7 @@ def test_the_settings_of_an_agent_with_a_provider_are_checked(tmp_path: Path) ->
 
 
 def test_every_problem_is_shown_with_its_place(tmp_path: Path) -> None:
-    """A wrong pack ends with 1, and every problem on stderr."""
+    """For an invalid pack, every problem is printed to stderr with its location, and the exit code is 1."""
     _, tasks = write_pack(tmp_path, row(eval={"answer": "Z"}), b"{")
     done = validate(tmp_path)
     assert done.exit_code == 1
@@ -99,7 +102,7 @@ def test_every_problem_is_shown_with_its_place(tmp_path: Path) -> None:
 
 
 def test_the_report_for_programs_has_every_part(tmp_path: Path) -> None:
-    """--json gives code, message, file, line, column, pointer and hint of each problem, on stdout."""
+    """``--json`` prints code, message, file, line, column, pointer and hint of each problem to stdout."""
     _, tasks = write_pack(tmp_path, row(evel={}))
     done = validate(tmp_path, "--json")
     assert done.exit_code == 1
@@ -122,7 +125,7 @@ def test_the_report_for_programs_has_every_part(tmp_path: Path) -> None:
 
 
 def test_the_report_of_a_right_pack_lists_families(tmp_path: Path) -> None:
-    """--json of a right pack has the families, and no problem."""
+    """``--json`` of a valid pack has the families and no problems."""
     write_pack(tmp_path, row())
     assert json.loads(validate(tmp_path, "--json").stdout) == {
         "valid": True,
@@ -143,7 +146,7 @@ _BROKEN = {"tests": {"source": "inline", "code": "x = 1\nassert add( == 5"}}
 
 
 def test_tests_that_do_not_compile_are_a_problem(tmp_path: Path) -> None:
-    """D3: where the image's Python is known, broken tests are found before anything runs, and are not shown."""
+    """D3: if the image's Python version is known, tests that do not compile are a problem. No test code is shown."""
     write_pack(tmp_path, row("code_completion", eval=_BROKEN))
     done = validate(tmp_path)
     assert done.exit_code == 1
@@ -153,7 +156,10 @@ def test_tests_that_do_not_compile_are_a_problem(tmp_path: Path) -> None:
 
 
 def test_what_may_go_wrong_is_a_warning(tmp_path: Path) -> None:
-    """D97: a rubric in words, and tests for a Python that is not known here, leave a pack valid, and are told."""
+    """D97: a pack with a rubric in words, or with broken tests for an unknown Python version, is valid.
+
+    Both cause a warning, which does not contain the rubric.
+    """
     write_pack(
         tmp_path,
         row("free_response", eval={"rubric": "Say something kind."}),
@@ -169,7 +175,7 @@ def test_what_may_go_wrong_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_no_hidden_value_is_shown(tmp_path: Path) -> None:
-    """F13: neither a right pack's summary nor a wrong one's problems hold an answer."""
+    """F13: neither the summary of a valid pack nor the problems of an invalid one contain an answer."""
     write_pack(tmp_path, row("short_answer", eval={"accepted_answers": ["canary-1"]}))
     assert "canary-1" not in validate(tmp_path).output + validate(tmp_path, "--json").output
     write_pack(tmp_path, row("short_answer", eval={"accepted_answers": "canary-1"}))
@@ -177,13 +183,13 @@ def test_no_hidden_value_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_tester_file_is_checked_as_one(tmp_path: Path) -> None:
-    """A broken tester YAML is told as such, not as a manifest with odd keys."""
+    """A wrong schema version of a tester YAML is reported; the file is not read as a manifest."""
     (tmp_path / "tester.yaml").write_text("schema_version: 0.2\n")
     assert "[schema-version]" in validate(tmp_path / "tester.yaml").stderr
 
 
 def test_what_is_no_pack_is_refused(tmp_path: Path) -> None:
-    """A missing directory, an empty one and another kind of file end with 1; a wrong option with 2."""
+    """For a path that is no pack, the exit code is 1. For an unknown option or a missing argument, it is 2."""
     (tmp_path / "x.txt").write_text("x")
     (tmp_path / "empty").mkdir()
     for name in ("missing", "x.txt", "empty", "missing.yaml"):

@@ -53,7 +53,7 @@ def states(done: Result) -> dict[str, str]:
 
 
 def test_each_check_has_a_line_and_an_unsigned_run_is_called_one(run: Path) -> None:
-    """The last line says what the checks do not show."""
+    """Each check of an unsigned run has a line. The last line says that its author is not verified."""
     done = verify_run(run)
     assert done.exit_code == 0, done.output
     assert states(done) == {
@@ -67,7 +67,7 @@ def test_each_check_has_a_line_and_an_unsigned_run_is_called_one(run: Path) -> N
 
 
 def test_problems_are_listed_below_their_check(run: Path) -> None:
-    """With file and line; the exit code is that of the first kind that failed."""
+    """A problem in a record is listed below its check with file and line, and sets the exit code."""
     edit_lines(run, lambda records: records[0].update(score=9.5))
     done = verify_run(run)
     assert done.exit_code == 10
@@ -78,7 +78,7 @@ def test_problems_are_listed_below_their_check(run: Path) -> None:
 
 
 def test_everything_that_is_given_is_checked(run: Path, original: Path, tmp_path: Path) -> None:
-    """Pack, commitment key and signature."""
+    """The pack, its hidden content and the signature are checked if the options for them are given."""
     create_key(tmp_path / "key")
     key = load_signer(tmp_path / "key", bytes)
     RunAttestation(read_run(run)).sign(KeySigner(key))
@@ -95,7 +95,7 @@ def test_everything_that_is_given_is_checked(run: Path, original: Path, tmp_path
 
 
 def test_the_report_for_programs(run: Path) -> None:
-    """It has the same content as the lines, and nothing else on standard output."""
+    """``--json`` prints only JSON to standard output: ids, checks, problems and the exit code."""
     report = json.loads(verify_run(run, "--json").stdout)
     assert {name: report[name] for name in ("run_id", "benchmark_id", "exit_code", "signed_by")} == {
         "run_id": "run",
@@ -113,7 +113,7 @@ def test_the_report_for_programs(run: Path) -> None:
 
 
 def test_a_suite_is_checked_run_by_run(run: Path, original: Path, tmp_path: Path) -> None:
-    """The exit code is that of the first kind of failure in any run. The pack is compared with its own runs only."""
+    """The exit code of a suite is the smallest of its failed runs. A pack is compared only with runs of that pack."""
     suite = tmp_path / "suite"
     copy_of(run, suite / "pack" / "one")
     edit_lines(copy_of(run, suite / "pack" / "two"), list.reverse)
@@ -133,7 +133,7 @@ def test_a_suite_is_checked_run_by_run(run: Path, original: Path, tmp_path: Path
 
 
 def test_a_run_and_a_suite_in_an_older_format_have_the_same_conclusion(tmp_path: Path) -> None:
-    """They are not called wrong: they cannot be verified."""
+    """A run or suite in an older format is said to be not verifiable. The exit code is 18."""
     old = Path(__file__).parents[1] / "results" / "version_3_run"
     copy_of(old, tmp_path / "pack" / "one")
     write_suite(tmp_path, RecordedSuite("all", {"pack/one": {}}))
@@ -145,7 +145,7 @@ def test_a_run_and_a_suite_in_an_older_format_have_the_same_conclusion(tmp_path:
 
 @pytest.mark.parametrize("runs", [{}, {"pack/one": {}}])
 def test_a_run_does_not_become_an_empty_suite(run: Path, runs: dict[str, dict[str, str]]) -> None:
-    """Adding a file to a run must not keep its own files from being checked."""
+    """A run with an added suite file is refused. Otherwise its own files would not be checked."""
     edit_lines(run, lambda records: records[0].update(score=9.5))
     write_suite(run, RecordedSuite("none", runs))
     done = verify_run(run)
@@ -154,7 +154,7 @@ def test_a_run_does_not_become_an_empty_suite(run: Path, runs: dict[str, dict[st
 
 
 def test_a_suite_without_runs_shows_nothing(tmp_path: Path) -> None:
-    """A suite from which every run was removed is not right."""
+    """A suite without runs ends with exit code 1, and a suite with a missing run with 17."""
     write_suite(tmp_path, RecordedSuite("none", {}))
     assert verify_run(tmp_path).exit_code == 1
     write_suite(tmp_path, RecordedSuite("none", {"pack/one": {}}))
@@ -166,19 +166,19 @@ def test_a_suite_without_runs_shows_nothing(tmp_path: Path) -> None:
     [("--tasks", "x"), ("--commitment-key", "x"), ("--identity", "me"), ("--issuer", "https://issuer.example")],
 )
 def test_options_that_need_each_other(run: Path, options: tuple[str, str]) -> None:
-    """A wrong use is not a verdict on the run."""
+    """An option without the option that it needs is wrong usage: the exit code is 2, which no check has."""
     assert verify_run(run, *options).exit_code == 2
 
 
 def test_what_is_no_run_is_an_error(tmp_path: Path, run: Path) -> None:
-    """And so is an option that names nothing usable: the exit code is 1, which no check has."""
+    """A path that is no run, and an option that names an unusable pack or key, raise ``ConfigError``."""
     for arguments in ((tmp_path / "none",), (tmp_path,), (run, "--pack", tmp_path), (run, "--key", tmp_path / "none")):
         done = verify_run(*arguments)
         assert isinstance(done.exception, ConfigError), done.output
 
 
 def test_control_characters_in_a_run_are_escaped(run: Path) -> None:
-    """What a stranger wrote is not obeyed by a terminal."""
+    """Control characters in the records of a run do not reach the terminal."""
     edit_lines(run, lambda records: records[0].update(run_id="\x1b[2J\x1b]0;title\x07", task_id="\u202e\n\r"))
     done = verify_run(run)
     assert done.exit_code != 0
@@ -221,7 +221,7 @@ HOSTILE: dict[str, bytes] = {
 @pytest.mark.parametrize("pack", [bytes, zstd.compress], ids=["tar", "zstd"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_bundle_is_refused(tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
-    """Nothing is written outside of the private directory, which is removed."""
+    """A damaged or hostile bundle is refused, and no file appears next to it."""
     (tmp_path / "bundle.tar.zst").write_bytes(pack(HOSTILE[name]))
     done = verify_run(tmp_path / "bundle.tar.zst")
     assert isinstance(done.exception, ConfigError), done.output
@@ -230,7 +230,7 @@ def test_a_hostile_bundle_is_refused(tmp_path: Path, name: str, pack: Callable[[
 
 
 def _other_bytes(data: bytes) -> dict[str, bytes]:
-    """Return archives that some programs unpack to the same files, and others to different ones."""
+    """Return altered versions of the bundle ``data``. Some programs would unpack them without an error."""
     members: list[tuple[str, bytes | None, dict[str, object]]] = []
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         for member in archive:
@@ -250,7 +250,10 @@ def _other_bytes(data: bytes) -> dict[str, bytes]:
 
 
 def test_a_bundle_must_be_what_bundle_writes(run: Path, tmp_path: Path) -> None:
-    """Programs read unusual archives differently: what is checked must be what everybody unpacks."""
+    """An archive is refused if it differs from what ``securebench bundle`` writes for the same files.
+
+    Programs read unusual archives in different ways, so another program could unpack files that were not checked.
+    """
     output = io.BytesIO()
     write_bundle(run, output)
     path = tmp_path / "bundle.tar"
@@ -265,7 +268,7 @@ def test_a_bundle_must_be_what_bundle_writes(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limits of archives hold for bundles."""
+    """A bundle whose decompressed size exceeds the limit for archives is refused."""
     from securebench.audit.run import bundle_file
     from securebench.fs.archives import ArchiveLimits
 
@@ -278,7 +281,7 @@ def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_full_disk_is_not_a_damaged_bundle(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error has the code and the hint of a full disk."""
+    """If the disk is full, the error is ``storage-failed``, and its hint is to free space."""
     from securebench.audit.run import bundle_file
 
     def full(*_: object) -> set[str]:

@@ -1,4 +1,4 @@
-"""The drivers and what they stand on, in each state."""
+"""The checks of the drivers and of the programs that they need, in each state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from securebench.sandboxes.oci.isolation import Isolation
 
 @pytest.mark.parametrize("check", [crun, runc, runsc])
 def test_a_runtime_is_there_or_can_be_installed(check: object) -> None:
-    """I03: each runtime has its version, or the command that installs it."""
+    """I03: a runtime is reported as available, or as missing with the command that installs it."""
     assert callable(check)
     assert check(FakeMachine()).state is State.OK
     missing = check(FakeMachine(runtimes={}))
@@ -25,7 +25,7 @@ def test_a_runtime_is_there_or_can_be_installed(check: object) -> None:
 
 
 def test_a_runtime_that_is_too_old_is_weaker() -> None:
-    """I03: a version with known container escapes is reported."""
+    """I03: a version with known container escapes is reported as weaker, with the command that upgrades it."""
     old = replace(RUNTIMES["runc"], version="1.1.5")
     found = runc(FakeMachine(runtimes={"runc": old}))
     assert found.state is State.WEAKER
@@ -36,40 +36,40 @@ def test_a_runtime_that_is_too_old_is_weaker() -> None:
 
 
 def test_a_system_without_apt_is_told_the_packages() -> None:
-    """No command is shown that is not there."""
+    """Without apt-get, the fix names the package and shows no apt-get command."""
     assert init(FakeMachine(init_path=EngineError("no init"), programs=frozenset())).fix == (
         "install tini with this system's package manager"
     )
 
 
 def test_the_init_is_there_or_can_be_installed() -> None:
-    """The first process of each sandbox is a program of this machine."""
+    """The init, which is the first process of each sandbox, is reported with its path, or as missing."""
     assert init(FakeMachine()).found == "/usr/bin/tini-static"
     found = init(FakeMachine(init_path=EngineError("no init")))
     assert (found.state, found.found) == (State.MISSING, "no init")
 
 
 def test_a_sandbox_that_is_held_to_everything_is_fine() -> None:
-    """Nothing is weaker: so the driver is as strong as it gets."""
+    """The oci driver is reported as OK if every restriction is enforced in its sandbox."""
     assert oci_driver(FakeMachine()).state is State.OK
 
 
 def test_what_a_sandbox_lacks_is_named() -> None:
-    """Each thing that is weaker is there by name, and in words."""
+    """The finding describes in words each restriction that the oci driver does not enforce."""
     found = oci_driver(FakeMachine(proved=Isolation((), ("memory", "groups"))))
     assert found.state is State.WEAKER
     assert found.meaning == "not enforced: memory limit, dropping your supplementary groups"
 
 
 def test_a_sandbox_that_cannot_be_made_says_why() -> None:
-    """The driver's own error and hint are what is shown."""
+    """If the oci driver cannot create a sandbox, the finding shows the driver's error and hint."""
     for kind in (EngineError, InfrastructureError):
         found = oci_driver(FakeMachine(proved=kind("no supervisor", hint="do this")))
         assert (found.state, found.found, found.fix) == (State.MISSING, "no supervisor", "do this")
 
 
 def test_an_engine_is_described() -> None:
-    """Version, place, cgroups and runtimes are told, and that Docker's defaults have no user namespace."""
+    """The finding has the engine's version, address, cgroups and runtimes, and says that no user namespace is used."""
     found = docker_engine(FakeMachine())
     assert found.state is State.OK
     assert found.found == "27.0.3 at unix:///run/docker.sock; cgroups v2; runtimes runc, runsc"
@@ -77,7 +77,7 @@ def test_an_engine_is_described() -> None:
 
 
 def test_an_engine_without_limits_is_weaker() -> None:
-    """I09: an engine on a machine whose limits do not hold is not as good as any."""
+    """I09: an engine that cannot enforce the memory limit is reported as weaker, with the name of the limit."""
     engine = EngineFacts("unix:///x", replace(DOCKER, weaker=("user-namespace", "memory")), ())
     found = docker_engine(FakeMachine(docker=engine))
     assert found.state is State.WEAKER
@@ -86,13 +86,13 @@ def test_an_engine_without_limits_is_weaker() -> None:
 
 
 def test_no_engine_is_missing() -> None:
-    """The connection's error says what was tried."""
+    """If no engine answers, the finding shows the error and the hint of the connection."""
     found = docker_engine(FakeMachine(docker=EngineError("Tried unix:///x", hint="install it")))
     assert (found.state, found.found, found.fix) == (State.MISSING, "Tried unix:///x", "install it")
 
 
 def test_what_auto_takes_is_told_with_the_reason() -> None:
-    """The choice is the one of a run, and so are its words."""
+    """The finding shows the driver that a run with ``auto`` would choose, and why it is not the oci driver."""
     assert chosen_driver(FakeMachine()).found == "oci (crun 1.14)"
     instead = chosen_driver(FakeMachine(auto=(DOCKER, "using Docker instead of the oci driver: no crun")))
     assert instead.found == "docker (runc 27.0.3)"
@@ -100,7 +100,10 @@ def test_what_auto_takes_is_told_with_the_reason() -> None:
 
 
 def test_no_driver_at_all_says_how_to_get_one() -> None:
-    """The reasons have lines of their own: this one has the shortest way."""
+    """If no driver works, the fix installs one, and the reasons of both drivers are not repeated.
+
+    Any other error is shown with its hint.
+    """
     nothing = chosen_driver(FakeMachine(auto=EngineError("oci: ... docker: ...", code="driver-unavailable")))
     assert (nothing.state, nothing.meaning) == (State.MISSING, "no run is possible on this machine")
     assert nothing.fix == "apt-get install crun tini"

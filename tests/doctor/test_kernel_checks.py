@@ -1,4 +1,4 @@
-"""What the kernel gives: each state is told, with what it means and what mends it."""
+"""The checks of the kernel, in each state: what is found, what it means, and how to fix it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from securebench.errors import EngineError
 
 
 def test_user_namespaces_that_can_be_made_are_fine() -> None:
-    """It is tried: no setting is asked where it works."""
+    """User namespaces are reported as OK if one can be created."""
     assert user_namespaces(FakeMachine()).state is State.OK
 
 
@@ -28,7 +28,7 @@ def test_user_namespaces_that_can_be_made_are_fine() -> None:
     ],
 )
 def test_the_setting_that_forbids_user_namespaces_is_named(setting: str, forbids: str, command: str) -> None:
-    """I18: each distribution has a switch of its own: the one that is off is found, and how to turn it on."""
+    """I18: the fix is a command for the setting that forbids user namespaces. Distributions use different settings."""
     path = f"/proc/sys/{setting.replace('.', '/')}"
     found = user_namespaces(FakeMachine(is_root=False, working=False, files=FILES | {path: f"{forbids}\n"}))
     assert found.state is State.MISSING
@@ -36,19 +36,19 @@ def test_the_setting_that_forbids_user_namespaces_is_named(setting: str, forbids
 
 
 def test_user_namespaces_that_are_refused_by_nobody_known_are_told() -> None:
-    """A container around this process refuses without a setting."""
+    """If no known setting forbids user namespaces, the finding names a container as a possible cause."""
     found = user_namespaces(FakeMachine(working=False))
     assert found.state is State.MISSING
     assert "container" in found.found
 
 
 def test_root_needs_no_subordinate_ids() -> None:
-    """Root has ids to give."""
+    """Root needs neither subordinate ids nor newuidmap."""
     assert rootless_ids(FakeMachine(files={}, programs=frozenset())).state is State.OK
 
 
 def test_an_ordinary_user_has_subordinate_ids() -> None:
-    """Only the user's own lines count, in both files."""
+    """An ordinary user needs subordinate ids under their own name in both /etc/subuid and /etc/subgid."""
     assert rootless_ids(FakeMachine(is_root=False)).state is State.OK
     assert rootless_ids(FakeMachine(is_root=False, user="stranger")).state is State.WEAKER
     assert rootless_ids(FakeMachine(is_root=False, files=FILES | {"/etc/subgid": ""})).state is State.WEAKER
@@ -56,7 +56,7 @@ def test_an_ordinary_user_has_subordinate_ids() -> None:
 
 @pytest.mark.parametrize("line", ["user:100000:1000", "user:100000", "user:100000:many", "users:1:65536", ""])
 def test_too_few_subordinate_ids_are_weaker(line: str) -> None:
-    """The command gives enough of them to this user."""
+    """If a user has too few subordinate ids, the fix is a command that assigns more to this user."""
     found = rootless_ids(FakeMachine(is_root=False, files=FILES | {"/etc/subuid": line}))
     assert found.state is State.WEAKER
     assert found.fix.startswith("sudo usermod --add-subuids")
@@ -64,20 +64,20 @@ def test_too_few_subordinate_ids_are_weaker(line: str) -> None:
 
 
 def test_subordinate_ids_need_a_program() -> None:
-    """Without newuidmap nobody may use them."""
+    """Without newuidmap, an ordinary user cannot use subordinate ids, and the fix installs it."""
     found = rootless_ids(FakeMachine(is_root=False, programs=PROGRAMS - {"newuidmap"}))
     assert (found.state, found.fix) == (State.WEAKER, "sudo apt-get install uidmap")
 
 
 def test_all_limits_are_fine() -> None:
-    """The layout is named with what it limits."""
+    """If all limits can be set, the finding names the cgroup version and the limits."""
     found = cgroups(FakeMachine())
     assert found.state is State.OK
     assert "v2; can limit memory, pids, cpu" in found.found
 
 
 def test_limits_that_cannot_be_set_are_named() -> None:
-    """I09: what is not limited as a whole is said, with the way to a delegated group."""
+    """I09: the limits that cannot be set are named, and the fix tells the user how to get a delegated cgroup."""
     found = cgroups(FakeMachine(is_root=False, control_groups=("v2", ("pids",))))
     assert found.state is State.WEAKER
     assert "memory, cpu" in found.meaning
@@ -85,29 +85,29 @@ def test_limits_that_cannot_be_set_are_named() -> None:
 
 
 def test_no_control_groups_are_missing() -> None:
-    """A machine without any has a command that mounts them."""
+    """If there are no cgroups, the fix for root is a command that mounts them."""
     found = cgroups(FakeMachine(control_groups=("", ())))
     assert found.state is State.MISSING
     assert "mount" in found.fix
 
 
 def test_filters_need_a_kernel_and_a_library() -> None:
-    """I18: both are looked for."""
+    """I18: system call filters need support by the kernel, and libseccomp."""
     assert seccomp(FakeMachine()).state is State.OK
     assert seccomp(FakeMachine(files={})).state is State.MISSING
-    with pytest.raises(EngineError):  # the examination makes a finding of it
+    with pytest.raises(EngineError):  # ``examine`` turns the error into a finding
         seccomp(FakeMachine(library=EngineError("no library")))
 
 
 def test_overlays_are_looked_for() -> None:
-    """A kernel that does not know them yet may have them as a module."""
+    """If the kernel does not list overlayfs, the fix loads it as a module."""
     assert overlay(FakeMachine()).state is State.OK
     found = overlay(FakeMachine(is_root=False, files={"/proc/filesystems": "nodev\toverlayish\n"}))
     assert (found.state, found.fix) == (State.MISSING, "sudo modprobe overlay")
 
 
 def test_overlays_of_an_ordinary_user_need_a_newer_kernel() -> None:
-    """Before 5.11 only root had them."""
+    """Only root can use overlayfs with a kernel before 5.11."""
     assert overlay(FakeMachine(kernel=(5, 10, 0))).state is State.OK
     assert overlay(FakeMachine(is_root=False, kernel=(5, 10, 0))).state is State.MISSING
     assert overlay(FakeMachine(is_root=False, kernel=(5, 11))).state is State.OK

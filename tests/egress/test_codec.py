@@ -1,4 +1,4 @@
-"""Plans and reports in the frames between a run and its gateway."""
+"""The encoding of settings, plans and reports that a run and its gateway exchange."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ REPORT = EgressReport(
 
 
 def test_a_plan_comes_as_it_was_sent() -> None:
-    """Domains, the key and everything else of a plan survive the way, or its absence does."""
+    """A plan with all fields, and an empty plan, are the same after encoding and decoding."""
     for plan in (PLAN, EgressPlan()):
         assert plan_from_json(json.loads(pack(plan_to_json(plan)))) == plan
 
 
 def test_what_holds_for_a_gateway_comes_as_it_was_sent() -> None:
-    """Bounds and the world of a test survive the way."""
+    """A gateway's rules and caps are the same after encoding and decoding."""
     rules = ProxyRules(names={"a.test": ("127.0.0.1",)}, ports={443: 8443}, trusted=("127.0.0.0/8",))
     caps = Caps(connections=3)
     assert settings_from_json(json.loads(pack(settings_to_json(rules, caps)))) == (rules, caps)
 
 
 def test_a_report_comes_as_it_was_sent() -> None:
-    """Counts, trouble and everything else of a report survive the way."""
+    """Reports with and without a relay are the same after encoding and decoding."""
     for report in (REPORT, EgressReport(), EgressReport(relay=RelayReport())):
         assert report_from_json(json.loads(pack(report_to_json(report)))) == report
 
@@ -79,7 +79,7 @@ JSON = st.recursive(
 
 @given(st.sampled_from(["decisions", "hosts", "bytes", "relay"]), JSON)
 def test_a_report_of_another_form_is_an_error(name: str, value: Any) -> None:
-    """Whatever stands in a report's place, it is a report or a :class:`FrameError`."""
+    """A report with any JSON value in one field is decoded, or raises :class:`FrameError` and nothing else."""
     found = {**report_to_json(EgressReport()), name: value}
     try:
         assert isinstance(report_from_json(found), EgressReport)
@@ -89,7 +89,7 @@ def test_a_report_of_another_form_is_an_error(name: str, value: Any) -> None:
 
 @given(st.sampled_from(sorted(report_to_json(REPORT)["relay"])), JSON)
 def test_a_relay_s_report_of_another_form_is_an_error(name: str, value: Any) -> None:
-    """The same holds for what a relay says."""
+    """A relay's report with any JSON value in one field is decoded, or raises only :class:`FrameError`."""
     found = report_to_json(REPORT)
     found["relay"][name] = value
     try:

@@ -1,4 +1,4 @@
-"""Where an engine is looked for."""
+"""Which endpoints of a Docker Engine are tried."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_context(home: Path, name: str, host: str, *, tls: bool = False) -> None:
-    """Write a Docker context as the Docker command line does."""
+    """Write a Docker context in the layout of the Docker command line."""
     identity = hashlib.sha256(name.encode()).hexdigest()
     meta = home / ".docker/contexts/meta" / identity
     meta.mkdir(parents=True)
@@ -37,7 +37,7 @@ def urls(environ: dict[str, str], home: Path) -> list[str]:
 
 
 def test_the_usual_sockets_are_tried(tmp_path: Path) -> None:
-    """Where nobody says anything, the system's socket is tried, then the user's own."""
+    """Without any configuration, the system's socket is tried first, then the user's socket."""
     assert urls({"XDG_RUNTIME_DIR": "/run/user/1000"}, tmp_path) == [
         "unix:///var/run/docker.sock",
         "unix:///run/user/1000/docker.sock",
@@ -45,7 +45,7 @@ def test_the_usual_sockets_are_tried(tmp_path: Path) -> None:
 
 
 def test_docker_host_is_the_only_one(tmp_path: Path) -> None:
-    """``DOCKER_HOST`` beats a context, and nothing else is tried."""
+    """``DOCKER_HOST`` takes precedence over a context, and no other endpoint is tried."""
     add_context(tmp_path, "mine", "unix:///mine.sock")
     use_context(tmp_path, "mine")
     environ = {"DOCKER_HOST": "tcp://127.0.0.1:2375", "DOCKER_CONTEXT": "mine"}
@@ -60,7 +60,7 @@ def test_the_current_context_is_used(tmp_path: Path) -> None:
 
 
 def test_docker_context_beats_the_current_one(tmp_path: Path) -> None:
-    """``DOCKER_CONTEXT`` beats what the configuration says."""
+    """``DOCKER_CONTEXT`` takes precedence over the current context in the configuration file."""
     add_context(tmp_path, "mine", "unix:///mine.sock")
     add_context(tmp_path, "other", "unix:///other.sock")
     use_context(tmp_path, "mine")
@@ -68,7 +68,7 @@ def test_docker_context_beats_the_current_one(tmp_path: Path) -> None:
 
 
 def test_docker_config_moves_the_configuration(tmp_path: Path) -> None:
-    """``DOCKER_CONFIG`` says where the contexts are."""
+    """Contexts are read from the directory in ``DOCKER_CONFIG``."""
     add_context(tmp_path, "mine", "unix:///mine.sock")
     use_context(tmp_path, "mine")
     assert urls({"DOCKER_CONFIG": str(tmp_path / ".docker")}, tmp_path / "elsewhere") == ["unix:///mine.sock"]
@@ -76,14 +76,14 @@ def test_docker_config_moves_the_configuration(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "not json", "[]", '{"currentContext": 3}', '{"currentContext": "default"}'])
 def test_a_configuration_without_context_changes_nothing(tmp_path: Path, content: str) -> None:
-    """A configuration file that names no context, or is no configuration, leaves the usual sockets."""
+    """A configuration file that is invalid, or names no context or the default one, has no effect."""
     (tmp_path / ".docker").mkdir()
     (tmp_path / ".docker/config.json").write_text(content)
     assert urls({}, tmp_path) == ["unix:///var/run/docker.sock"]
 
 
 def test_a_missing_context_is_told(tmp_path: Path) -> None:
-    """A context that is not there is an error of its own, not a silent fall-back."""
+    """A context that does not exist is an error. The default sockets are not tried instead."""
     with pytest.raises(EngineError, match="'gone'") as raised:
         candidate_endpoints({"DOCKER_CONTEXT": "gone"}, tmp_path)
     assert raised.value.code == "engine-context-missing"
@@ -91,7 +91,7 @@ def test_a_missing_context_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["ssh://me@there", "npipe:////./pipe/docker", "unix://", "unix://host/path", "x", ""])
 def test_other_addresses_are_refused(url: str) -> None:
-    """An address that is not a socket or plain TCP is refused, with what would do."""
+    """An address that is neither a Unix socket nor plain TCP is refused. The hint names supported addresses."""
     with pytest.raises(EngineError) as raised:
         EngineEndpoint.parse(url, "DOCKER_HOST")
     assert raised.value.code == "engine-endpoint-unsupported"
@@ -100,7 +100,7 @@ def test_other_addresses_are_refused(url: str) -> None:
 
 @pytest.mark.parametrize("where", ["variable", "context"])
 def test_tls_is_refused(tmp_path: Path, where: str) -> None:
-    """An engine behind TLS is refused rather than spoken to in clear."""
+    """An engine that requires TLS is refused. It is not contacted without encryption instead."""
     add_context(tmp_path, "remote", "tcp://remote:2376", tls=True)
     environ = {
         "variable": {"DOCKER_HOST": "tcp://remote:2376", "DOCKER_TLS_VERIFY": "1"},

@@ -1,4 +1,4 @@
-"""Assignments and records as bytes: nothing is lost on the way to a worker and back."""
+"""Assignments and records stay the same when they are converted to bytes and back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from securebench.results.records.usage import Usage
     ],
 )
 def test_an_assignment_comes_back_as_it_was(history: History) -> None:
-    """All of its history does, and its bytes are plain ASCII."""
+    """An assignment and its history are equal after conversion to bytes and back. The bytes are plain ASCII."""
     assignment = Assignment("a" * 64, "pack/\ud800 odd", history)
     data = assignment.to_bytes()
     assert data.isascii()
@@ -48,5 +48,5 @@ ERROR = Failure(FailureReason.SANDBOX_FAILED, FailurePhase.VERIFY, "broken")
     ],
 )
 def test_a_record_comes_back_as_it_was(sample: TaskRecord) -> None:
-    """Every field does, so the journal's line is the same, wherever the task was executed."""
+    """A record that was converted to bytes and back has the same line in the journal."""
     assert read_task_record(sample.line(0)).line(5) == sample.line(5)

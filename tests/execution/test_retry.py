@@ -1,4 +1,4 @@
-"""How long to wait before something is tried again."""
+"""How long to wait before a retry, and which errors are retried."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from securebench.plurals import counted
 
 
 def refused(after: float | None = None, code: str = "") -> ProviderError:
-    """Return the error of a provider that asks to be left alone for so long."""
+    """Return a provider's error whose ``Retry-After`` is ``after`` seconds."""
     error = ProviderError("no", code=code)
     error.retry_after = after
     return error
@@ -27,12 +27,12 @@ def refused(after: float | None = None, code: str = "") -> ProviderError:
 
 @pytest.mark.parametrize("error", [EngineError("x"), EgressError("x")])
 def test_the_machine_is_asked_again_soon(error: InfrastructureError) -> None:
-    """What is ours is tried again after the short pauses, then no more."""
+    """Errors of the engine and the gateway are retried after each of the short pauses, and then no more."""
     assert [pause_before_retry(error, tries) for tries in (1, 2, 3)] == [*BACK_OFF, None]
 
 
 def test_tasks_do_not_come_back_at_once() -> None:
-    """L24: pauses for a provider are longer, and each is another one, within bounds."""
+    """L24: pauses after a provider's error are longer than others, and vary randomly within bounds."""
     for tries, base in enumerate(PROVIDER_BACK_OFF, start=1):
         pauses = [pause_before_retry(refused(), tries) or 0 for _ in range(40)]
         assert len(set(pauses)) > 30
@@ -42,7 +42,7 @@ def test_tasks_do_not_come_back_at_once() -> None:
 
 
 def test_a_provider_is_left_alone_as_long_as_it_asks() -> None:
-    """L24: nobody comes back before the time that the provider gave, nor all at that time."""
+    """L24: no retry happens before the provider's ``Retry-After``, and the retries are spread over time."""
     pauses = [pause_before_retry(refused(30), 1) or 0 for _ in range(40)]
     assert min(pauses) >= 30
     assert len(set(pauses)) > 30
@@ -50,18 +50,18 @@ def test_a_provider_is_left_alone_as_long_as_it_asks() -> None:
 
 
 def test_a_provider_that_asks_for_hours_is_left_to_resume() -> None:
-    """A worker does not stand still for longer than the bound."""
+    """An error whose ``Retry-After`` is longer than the maximum is not retried."""
     assert pause_before_retry(refused(MAX_RETRY_AFTER + 1), 1) is None
 
 
 @pytest.mark.parametrize("code", ["provider-refused", "provider-rejected"])
 def test_a_key_that_is_not_accepted_is_not_tried_again(code: str) -> None:
-    """A wrong key or model is as wrong in ten seconds."""
+    """An error because of a wrong key or model is not retried, because a retry cannot help."""
     assert pause_before_retry(refused(code=code), 1) is None
 
 
 def test_a_request_before_the_first_task_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pause is announced; trouble that lasts is raised, and every other error at once."""
+    """Provider errors are retried and each pause is announced. The last one is raised; other errors at once."""
     pauses: list[float] = []
     notes: list[str] = []
     monkeypatch.setattr("securebench.execution.retry.time.sleep", pauses.append)

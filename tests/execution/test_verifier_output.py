@@ -1,4 +1,4 @@
-"""What verifiers' commands print is kept and shown where it is asked for, bounded, redacted and apart from records."""
+"""The output of verifiers' commands: kept or shown on request, bounded, redacted and not part of records."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ def _run(root: Path, verifier: FakeVerifier, **changes: Any) -> tuple[dict[str, 
 
 
 def test_output_is_kept_apart_from_the_record(tmp_path: Path) -> None:
-    """D170: the file has what was printed, without hidden values, for its owner alone; the record has nothing."""
+    """D170: the output is stored without hidden values in a file that only its owner can read, not in the record."""
     record, _ = _run(tmp_path, _verifier(), verifier_output=tmp_path / "verifier-output")
     (kept,) = (tmp_path / "verifier-output").iterdir()
     text = kept.read_text()
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
     assert text.startswith("$ checker (exit 4)\n[stdout]\nexpected <redacted> and <redacted>\n[stderr]\nline 3 failed")
-    assert "line 3 failed\\x1b[2J" in text  # nothing that a terminal obeys
+    assert "line 3 failed\\x1b[2J" in text  # control sequences for a terminal are escaped
     assert HIDDEN not in text
     assert "line 3" not in json.dumps(record)
 
 
 def test_output_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
-    """D174: whoever asks is given the same text."""
+    """D174: a callback for the output gets the redacted text, and no file is written."""
     shown: list[tuple[TrialId, str]] = []
     _run(tmp_path, _verifier(), show_verifier_output=lambda trial, text: shown.append((trial, text)))
     ((trial, text),) = shown
@@ -80,21 +80,21 @@ def test_output_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_without_asking_nothing_is_kept(tmp_path: Path) -> None:
-    """No file and no event, by default."""
+    """By default the output is in no file and in no event."""
     _, sink = _run(tmp_path, _verifier())
     assert not (tmp_path / "verifier-output").exists()
     assert "line 3" not in "".join(str(event.data) for event in sink.events)
 
 
 def test_a_stream_that_the_verifier_reads_is_left_out(tmp_path: Path) -> None:
-    """Evidence and frames are no output."""
+    """The stdout of a command is not kept as output if the verifier captures it."""
     _run(tmp_path, _verifier(capture=100), verifier_output=tmp_path / "verifier-output")
     (kept,) = (tmp_path / "verifier-output").iterdir()
     assert "[stdout]" not in kept.read_text()
 
 
 def test_what_an_earlier_attempt_left_is_removed(tmp_path: Path) -> None:
-    """A file is of the last attempt, or is not there."""
+    """If a task is executed again without output, the output file of its earlier execution is removed."""
     directory = tmp_path / "verifier-output"
     _run(tmp_path, _verifier(), verifier_output=directory)
     _run(tmp_path, FakeVerifier(), verifier_output=directory)
@@ -102,7 +102,7 @@ def test_what_an_earlier_attempt_left_is_removed(tmp_path: Path) -> None:
 
 
 def test_output_that_cannot_be_removed_is_an_error_in_the_record(tmp_path: Path) -> None:
-    """The run goes on, and the record says which file it is."""
+    """If an earlier output file cannot be removed, the task ends in an error that names the file."""
     directory = tmp_path / "verifier-output"
     _run(tmp_path, _verifier(), verifier_output=directory)
     (kept,) = directory.iterdir()
@@ -142,7 +142,7 @@ def _task_with_files(root: Path) -> SecureBenchTask:
 
 
 def test_what_hidden_files_say_is_redacted(tmp_path: Path) -> None:
-    """Lines and quoted texts of hidden files are taken out, unless the agent's own files have them as well."""
+    """Lines and quoted texts of hidden files are redacted, except those of public assets or of very large files."""
     driver = ScriptedDriver()
 
     @driver.program("checker")
@@ -171,7 +171,7 @@ def test_what_hidden_files_say_is_redacted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [10, 65536, 65537, 10_000_000])
 def test_each_stream_is_bounded(size: int) -> None:
-    """The beginning and the end are kept, and how much is missing is said."""
+    """At most 64 KiB of a stream are kept: its beginning, its end, and the number of bytes left out between them."""
     output = VerifierOutput()
     printed = output.command("x", stdout=True)
     for at in range(0, size, 70_000):

@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine: several nodes that share no directory of SecureBench's, with a token."""
+"""A Ray cluster on this machine. Its nodes share no SecureBench directory. By default it requires a token."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a port that is not in use."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port
 
 
 class RayCluster:
-    """A head without slots, and nodes that are added and killed. A context manager, which ends all of them."""
+    """A Ray head without slots, and nodes that a test adds and kills. As a context manager, it kills all at the end."""
 
     def __init__(self, root: Path, *, token: bool = True) -> None:
         self.root = root
@@ -46,12 +46,12 @@ class RayCluster:
         return f"127.0.0.1:{self.port}"
 
     def start_head(self) -> None:
-        """Start the head, again if it was killed."""
+        """Start the head. This works again after it was killed."""
         local = ("--head", "--include-dashboard=false", "--num-cpus=0")
         self._start("head", *local, f"--port={self.port}", f"--temp-dir={self.sessions}")
 
     def add(self, name: str, slots: int = 2) -> None:
-        """Start a node with directories of its own."""
+        """Start a node with ``slots`` slots and its own directories."""
         resources = json.dumps({"securebench_slot": slots})
         self._start(name, f"--address={self.address}", f"--resources={resources}")
 
@@ -60,7 +60,7 @@ class RayCluster:
         return self.root / name / "node"
 
     def kill(self, name: str) -> None:
-        """Kill a node, if it runs, with SIGKILL: its daemons, and so its workers."""
+        """Kill a node, including its daemons and workers, with SIGKILL. Do nothing if it does not run."""
         process = self._nodes.pop(name, None)
         if process is None:
             return
@@ -79,7 +79,7 @@ class RayCluster:
         shutil.rmtree(self.sessions, ignore_errors=True)
 
     def _start(self, name: str, *flags: str) -> None:
-        """Start a node. On a busy machine it may not be ready within the 30 seconds that Ray waits for it."""
+        """Start a node, in up to three tries: on a busy machine it may take longer than Ray's limit of 30 seconds."""
         place = self.root / name
         place.mkdir(exist_ok=True)
         own = {

@@ -1,4 +1,4 @@
-"""Tasks on threads."""
+"""The local executor, which runs tasks on threads."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def local(workers: int) -> Any:
-    """Return an executor that these tests give numbers and functions, instead of bytes and a worker."""
+    """Return an untyped executor, because these tests pass numbers and functions instead of bytes and a worker."""
     return LocalExecutor(workers)
 
 
 def never() -> bool:
-    """Go on."""
+    """Return ``False``: the run never stops taking tasks."""
     return False
 
 
@@ -34,7 +34,7 @@ def nothing() -> None:
 
 @pytest.mark.parametrize("check", EXECUTOR_CHECKS, ids=lambda check: check.__name__)
 def test_conformance(check: Callable[[Callable[[int], Executor]], None]) -> None:
-    """It keeps every promise of executors (I24)."""
+    """The local executor passes the conformance suite of executors (I24)."""
     check(LocalExecutor)
 
 
@@ -46,14 +46,14 @@ def test_no_workers(workers: int) -> None:
 
 
 def test_results_are_not_kept() -> None:
-    """What was handed over is forgotten, so that memory stays flat (L17)."""
+    """The executor keeps no reference to a result that was returned, so memory use stays constant (L17)."""
 
     class Result:
         pass
 
     seen: list[weakref.ref[Result]] = []
     results = local(2).run(range(30), lambda _: Result(), draining=never, abandoned=nothing)
-    gc.freeze()  # what other tests have left is not looked through thirty times
+    gc.freeze()  # the 30 collections then skip objects of other tests
     try:
         for result in results:
             seen.append(weakref.ref(result))
@@ -66,7 +66,7 @@ def test_results_are_not_kept() -> None:
 
 
 def test_an_exception_is_raised_where_results_are_read() -> None:
-    """What a task raises ends the run in the thread that reads."""
+    """An exception in a task ends the run and is raised in the thread that reads the results."""
 
     def work(number: int) -> int:
         if number == 2:
@@ -79,7 +79,7 @@ def test_an_exception_is_raised_where_results_are_read() -> None:
 
 
 def test_an_abandoned_run_ends_its_threads() -> None:
-    """Closing the results early waits for what is in flight, hands out nothing more and leaves no thread."""
+    """If the results are closed early, few more tasks start and no thread is left."""
     started: list[int] = []
 
     def work(number: int) -> int:
@@ -95,7 +95,7 @@ def test_an_abandoned_run_ends_its_threads() -> None:
 
 @pytest.mark.parametrize("how", ["closed", "raised"])
 def test_an_abandoned_run_asks_what_is_in_flight_to_end(how: str) -> None:
-    """When a run ends early, tasks that would take long are told to end before they are waited for."""
+    """When a run ends early, running tasks are asked to end before the executor waits for them."""
     end = threading.Event()
 
     def work(number: int) -> int:

@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes: what they say, and that KubeRay's schemas accept them."""
+"""The Kubernetes manifests in the documentation: their settings, and their validity by KubeRay's schemas."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ VARIABLE = "SECUREBENCH_TEST_DATA"
 
 
 def documents(name: str) -> list[dict[str, Any]]:
-    """Return the documents of a manifest."""
+    """Return the YAML documents in a manifest file."""
     return list(YAML(typ="safe", pure=True).load_all((GUIDES / name).read_text()))
 
 
 def of_kind(name: str, kind: str) -> dict[str, Any]:
-    """Return the only document of this kind."""
+    """Return the only document of ``kind`` in a manifest file."""
     [found] = [document for document in documents(name) if document["kind"] == kind]
     return found
 
 
 def test_the_cluster_requires_a_token_and_has_slots() -> None:
-    """The head has no slots, workers have some, and every pod has the same image and Ray's version."""
+    """A token is required, only workers have slots, and all pods have one image with the same version of Ray."""
     spec = of_kind("ray-cluster.yaml", "RayCluster")["spec"]
     assert spec["authOptions"] == {"mode": "token"}
     head, [workers] = spec["headGroupSpec"], spec["workerGroupSpecs"]
@@ -42,7 +42,7 @@ def test_the_cluster_requires_a_token_and_has_slots() -> None:
 
 
 def test_the_job_runs_on_the_cluster() -> None:
-    """It selects the cluster of the other manifest, and works in its volume."""
+    """The job selects the cluster of the other manifest, and its tester YAML is in a volume of that cluster."""
     cluster = of_kind("ray-cluster.yaml", "RayCluster")
     job = of_kind("ray-job.yaml", "RayJob")["spec"]
     assert job["clusterSelector"] == {"ray.io/cluster": cluster["metadata"]["name"]}
@@ -57,7 +57,7 @@ def test_the_job_runs_on_the_cluster() -> None:
     [("ray-cluster.yaml", "RayCluster", "rayclusters"), ("ray-job.yaml", "RayJob", "rayjobs")],
 )
 def test_the_schemas_of_kuberay_accept_them(name: str, kind: str, definition: str) -> None:
-    """Every field exists and has the right type. The definitions are not part of the project."""
+    """Every field of the manifests exists and has the right type. KubeRay's definitions are not in the repository."""
     if not os.environ.get(VARIABLE):
         pytest.skip(f"{VARIABLE} is not set: it names a folder with kuberay/, which has the definitions of KubeRay")
     path = Path(os.environ[VARIABLE]) / "kuberay" / f"ray.io_{definition}.yaml.gz"
@@ -69,7 +69,7 @@ def test_the_schemas_of_kuberay_accept_them(name: str, kind: str, definition: st
 
 
 def faults(value: Any, schema: dict[str, Any], place: str) -> list[str]:
-    """Return what a structural schema of Kubernetes refuses."""
+    """Return the faults of ``value`` according to a structural schema of Kubernetes."""
     if schema.get("x-kubernetes-int-or-string"):
         return [] if isinstance(value, int | str) else [f"{place}: neither a number nor a string"]
     kinds: dict[str, type | tuple[type, ...]] = {

@@ -1,6 +1,6 @@
-"""Whole runs on a Ray cluster of two nodes, which share no directory: to the end, or until something is killed.
+"""Complete and interrupted runs on a Ray cluster of two nodes that share no directory.
 
-Starting Ray and copying the base image to each node takes most of the time, so these run with ``make test-all`` only.
+Starting Ray and copying the base image to each node takes most of the time, so only ``make test-all`` runs these tests.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ class RayRun(RealRun):
     """The same run as :class:`RealRun`, on a cluster."""
 
     main = "securebench"
-    """Framework and digests of every process are those of the checkout."""
+    """The command line without a pinned framework digest, so that all processes compute the same digests."""
 
     def on(self, cluster: RayCluster) -> tuple[str, ...]:
-        """Return the options that choose the cluster."""
+        """Return the command-line options that select the cluster."""
         self.variables: Mapping[str, str] = cluster.variables
         return ("--executor", "ray", "--address", cluster.address, "--workers", "4")
 
 
 class LocalRun(RealRun):
-    """The same run on this machine."""
+    """The same run as :class:`RayRun`, on this machine without a cluster."""
 
     main = "securebench"
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
-    """Give a head without slots, and two nodes with two slots each."""
+    """Yield a cluster of a head without slots and two nodes with two slots each."""
     root = tmp_path_factory.mktemp("cluster")
     root.chmod(0o711)
     with RayCluster(root) as made:
@@ -71,7 +71,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
 
 @pytest.fixture(scope="module")
 def clean_runs() -> dict[str, list[dict[str, Any]]]:
-    """Give a place for the records of a clean local run on each driver."""
+    """Return a cache for the records of an uninterrupted local run on each driver."""
     return {}
 
 
@@ -79,7 +79,7 @@ def clean_runs() -> dict[str, list[dict[str, Any]]]:
 def clean(
     clean_runs: dict[str, list[dict[str, Any]]], driver: SandboxDriver, tmp_path_factory: pytest.TempPathFactory
 ) -> list[dict[str, Any]]:
-    """Give the comparable records of a local run of three tasks of each family."""
+    """Return the comparable records of an uninterrupted local run, with three tasks of each tested family."""
     info = driver.info()
     key = f"{info.name} {info.runtime}"
     if key not in clean_runs:
@@ -92,7 +92,7 @@ def clean(
 
 @contextmanager
 def begun(one: RayRun, cluster: RayCluster, *flags: str, after: int) -> Iterator[subprocess.Popen[str]]:
-    """Give a run in progress that has written so many records."""
+    """Yield the process of a run that has written at least ``after`` records and is still in progress."""
     with one.begun(*one.on(cluster), *flags, after=0, variables=cluster.variables) as process:
         wait_for(lambda: one.written() >= after or process.poll() is not None, 180)
         assert process.poll() is None, process.communicate()
@@ -100,32 +100,35 @@ def begun(one: RayRun, cluster: RayCluster, *flags: str, after: int) -> Iterator
 
 
 def finish(one: RayRun, cluster: RayCluster, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Run to the end, which must be a good one."""
+    """Run to the end, check that the exit code is 0, and return the result."""
     done = one.finish(*one.on(cluster), *flags, seconds=300, variables=cluster.variables)
     assert done.returncode == 0, done.stderr + done.stdout
     return done
 
 
 def once_each(root: Path) -> bool:
-    """Whether no trial has two records."""
+    """Return whether no trial has two records."""
     return max(Counter((record["task_id"], record["trial"]) for record in records(root)).values()) == 1
 
 
 def running(root: Path) -> int:
-    """Return how many tasks a run in progress says are running."""
+    """Return how many running tasks ``securebench status`` reports."""
     command = [sys.executable, "-m", "securebench", "status", str(root / "results"), "--json"]
     done = subprocess.run(command, env=RealRun.environment({}), capture_output=True, text=True, check=False)
     return len(json.loads(done.stdout)["running"]) if done.returncode == 0 else 0
 
 
 def left_on(cluster: RayCluster, *nodes: str) -> list[str]:
-    """Return the directories of runs on nodes."""
+    """Return the run directories that exist on ``nodes``."""
     return [str(path) for name in nodes for path in cluster.directory(name).iterdir() if len(path.name) == 32]
 
 
 @pytest.mark.parametrize("check", EXECUTOR_CHECKS, ids=lambda check: check.__name__)
 def test_conformance(check: Callable[[Callable[[int], Executor]], None], cluster: RayCluster) -> None:
-    """It keeps every promise of executors. Each runs in a process of its own, because Ray's library keeps its token."""
+    """The Ray executor passes the conformance suite.
+
+    Each check runs in a separate process, because the Ray library reads its token only once.
+    """
     program = (
         f"from securebench.executors.ray import RayExecutor, RaySettings\n"
         f"from securebench.testing.conformance.executors import {check.__name__} as check\n"
@@ -144,7 +147,7 @@ def test_conformance(check: Callable[[Callable[[int], Executor]], None], cluster
 def test_a_run_on_two_nodes_is_a_local_run(
     tmp_path: Path, driver: SandboxDriver, cluster: RayCluster, clean: list[dict[str, Any]]
 ) -> None:
-    """Every family, on nodes that had neither pack nor image: the records of a local run, and nothing is left."""
+    """A run on nodes that did not have its pack has the records of a local run, and leaves nothing on the nodes."""
     one = RayRun(tmp_path, driver, rounds=3)
     done = finish(one, cluster, "--keep-verifier-output")
     assert anonymous(tmp_path) == clean
@@ -165,7 +168,7 @@ def test_a_run_on_two_nodes_is_a_local_run(
 def test_a_node_is_killed(
     tmp_path: Path, driver: SandboxDriver, cluster: RayCluster, clean: list[dict[str, Any]]
 ) -> None:
-    """Its tasks run again on other nodes, and each has one record."""
+    """The tasks of a killed node run again on other nodes, and each has one record."""
     one = RayRun(tmp_path, driver, rounds=3, sleep=2.0)
     cluster.add("three", slots=4)
     try:
@@ -175,7 +178,7 @@ def test_a_node_is_killed(
             out, err = process.communicate(timeout=240)
     finally:
         cluster.kill("three")
-        driver.reap()  # as the next worker on that machine would
+        driver.reap()  # the next worker on that machine would do this
     assert process.returncode == 0, out + err
     assert once_each(tmp_path)
     assert anonymous(tmp_path) == clean
@@ -184,7 +187,7 @@ def test_a_node_is_killed(
 def test_the_coordinator_is_killed(
     tmp_path: Path, driver: SandboxDriver, cluster: RayCluster, clean: list[dict[str, Any]]
 ) -> None:
-    """Resumed, it has a clean run's records; workers of the killed one are gone, and what they left."""
+    """A killed run that is resumed has the records of an uninterrupted run, and leaves nothing on the nodes."""
     one = RayRun(tmp_path, driver, rounds=3, sleep=1.0)
     with begun(one, cluster, after=3) as process:
         process.kill()
@@ -197,7 +200,7 @@ def test_the_coordinator_is_killed(
 
 
 def test_interrupted_once(tmp_path: Path, driver: SandboxDriver, cluster: RayCluster) -> None:
-    """Ctrl-C ends the run within seconds, and the sandboxes on all nodes."""
+    """Ctrl-C ends the run within 45 seconds, and leaves no run directory on any node."""
     one = RayRun(tmp_path, driver, rounds=3, sleep=30.0)
     with begun(one, cluster, after=0) as process:
         wait_for(lambda: running(one.root) == 4, 120)
@@ -211,9 +214,9 @@ def test_interrupted_once(tmp_path: Path, driver: SandboxDriver, cluster: RayClu
 
 @pytest.mark.parametrize("harness", ["model", pytest.param("codex", marks=pytest.mark.agents)])
 def test_keys_are_on_no_disk(tmp_path: Path, driver: SandboxDriver, cluster: RayCluster, harness: str) -> None:
-    """The gateways of the nodes have the provider's key; no file of Ray, of the nodes or of the run has it.
+    """The gateways on the nodes use the provider's key, but no file of Ray, the nodes or the run contains it.
 
-    The nodes reach no registry, so the program of an agent comes from the coordinator.
+    The nodes cannot connect to a package registry, so they get the agent program from the coordinator.
     """
     one = RayRun(tmp_path, driver, rounds=3)
     path = tmp_path / "tester.yaml"
@@ -240,13 +243,13 @@ def test_keys_are_on_no_disk(tmp_path: Path, driver: SandboxDriver, cluster: Ray
 
 
 def holding(text: str, *places: Path) -> list[str]:
-    """Return the files with this text."""
+    """Return the files below ``places`` that contain ``text``."""
     command = ["grep", "--recursive", "--files-with-matches", "--text", "--devices=skip", text, *map(str, places)]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
 
 
 def test_the_head_is_restarted(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]]) -> None:
-    """The run stops and says why. On the restarted cluster it resumes, and has a clean run's records."""
+    """A run whose head is killed stops with an error. Resumed, it has the records of an uninterrupted run."""
     one = RayRun(tmp_path, driver, rounds=3, sleep=5.0)
     tmp_path.chmod(0o711)
     with RayCluster(tmp_path) as cluster:
@@ -266,7 +269,7 @@ def test_the_head_is_restarted(tmp_path: Path, driver: SandboxDriver, clean: lis
 
 
 def test_a_cluster_without_a_token_is_refused(tmp_path: Path, driver: SandboxDriver) -> None:
-    """Neither without a token here, nor if the cluster does not ask for one."""
+    """A run is refused if this machine has no token, or if the cluster does not require one."""
     one = RayRun(tmp_path / "run", driver, rounds=1)
     home = {"HOME": str(tmp_path)}
     refused = one.finish("--executor", "ray", "--address", "127.0.0.1:1", variables=home)
@@ -282,7 +285,7 @@ def test_a_cluster_without_a_token_is_refused(tmp_path: Path, driver: SandboxDri
 
 
 def test_a_cluster_of_its_own(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]]) -> None:
-    """Without an address, a run starts a cluster on this machine, with a token, and ends it."""
+    """Without an address, a run starts a cluster on this machine and ends it afterwards."""
     one = RayRun(tmp_path, driver, rounds=3)
     variables = {"SECUREBENCH_NODE_DIR": str(tmp_path / "node"), "RAY_TMPDIR": os.environ.get("TMPDIR", "/tmp")}
     done = one.finish("--executor", "ray", "--workers", "2", seconds=300, variables=variables)

@@ -1,4 +1,4 @@
-"""Errors of the Ray executor before a cluster is there. They need no Ray."""
+"""Errors of the Ray executor while it connects to a cluster. These tests need no Ray."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from securebench.executors.ray import RayExecutor, RaySettings, _connected
 
 @pytest.fixture(autouse=True)
 def broken_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give a Ray that neither starts nor finds a cluster, and restore the variables that the executor sets."""
+    """Replace Ray by a fake that cannot start or reach a cluster, and restore the variables that the executor sets."""
 
     def init(**_: object) -> None:
         raise RuntimeError("no raylet")
@@ -34,7 +34,7 @@ def broken_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_cluster_that_cannot_be_used(address: str | None, message: str, hint: str) -> None:
-    """A cluster of the run's own cannot be started, and another cluster cannot be reached: the message says which."""
+    """The error says whether a new cluster could not be started or an existing cluster could not be reached."""
     with pytest.raises(InfrastructureError) as caught, _connected(address, 1):
         pass
     assert (caught.value.code, caught.value.message) == ("ray-unavailable", message)
@@ -42,7 +42,7 @@ def test_a_cluster_that_cannot_be_used(address: str | None, message: str, hint: 
 
 
 def test_a_cluster_of_the_run_has_the_capacity_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``max_workers: auto`` then considers this machine's memory and cores, as for the local executor."""
+    """Without an address, the executor is local: ``max_workers: auto`` considers this machine's memory and cores."""
     monkeypatch.setattr(ray, "find_spec", lambda _name: object())
     monkeypatch.setenv("RAY_AUTH_TOKEN", "x")
     assert RayExecutor(1, RaySettings()).is_local

@@ -1,4 +1,4 @@
-"""Letters that look like others."""
+"""Folding of confusable letters, which look like Latin letters."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from securebench.families.skeleton import fold_confusables
     ],
 )
 def test_confusables_fold_to_the_latin_word(confusable: str) -> None:
-    """Cyrillic, Greek, full-width, mathematical and dotless letters fold to those that they look like."""
+    """Cyrillic, Greek, full-width, mathematical and dotless letters fold to the Latin letters that they look like."""
     assert fold_confusables(confusable) == "paris"
 
 
 def test_words_that_look_different_stay_different() -> None:
-    """Folding is by look, not by sound."""
+    """Letters are folded by their look, not by their sound: ``москва`` does not become ``moskva``."""
     assert fold_confusables("москва") != fold_confusables("moskva")
 
 
 @given(st.text())
 def test_folding_is_idempotent(text: str) -> None:
-    """A folded text is its own folded form."""
+    """Folding a folded text does not change it."""
     assert fold_confusables(fold_confusables(text)) == fold_confusables(text)

@@ -1,4 +1,4 @@
-"""How answers are compared."""
+"""Normalization of texts, labels of choices, and parsing of decimal numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from securebench.families.normalization import choice_labels, normalize_text, st
     ],
 )
 def test_texts_that_say_the_same_meet_in_one_form(text: str, expected: str) -> None:
-    """Case, white space, invisible characters, outer quotes and a final full stop make no difference."""
+    """Case, white space, invisible characters, outer quotes and a final full stop do not affect the normalised text."""
     assert normalize_text(text) == expected
 
 
@@ -59,7 +59,7 @@ def test_texts_that_say_the_same_meet_in_one_form(text: str, expected: str) -> N
     ],
 )
 def test_e02_different_answers_stay_different(one: str, other: str) -> None:
-    """E02: signs, points, separators, superscripts and look-alike letters are never folded away."""
+    """E02: normalization keeps signs, points, separators, superscripts and look-alike letters."""
     assert normalize_text(one) != normalize_text(other)
 
 
@@ -67,26 +67,26 @@ def test_e02_different_answers_stay_different(one: str, other: str) -> None:
     "text", ["", " \t\n", "\u200b", "\u200b \ufeff\u2060", "\u3164", "\u2800\u115f", "\0", "\u00ad"]
 )
 def test_e01_what_shows_nothing_is_empty(text: str) -> None:
-    """E01: white space, zero-width and blank characters normalise to the empty text."""
+    """E01: a text of only white space, zero-width or blank characters normalises to the empty text."""
     assert normalize_text(text) == ""
 
 
 @given(st.text())
 def test_normalisation_is_idempotent(text: str) -> None:
-    """A normalised text is its own normal form."""
+    """Normalising a normalised text does not change it."""
     once = normalize_text(text)
     assert normalize_text(once) == once
 
 
 @given(st.text(alphabet=st.sampled_from("aA1.\"'`“”\u2018\u2019„«». \u0301\u0345\u200bß")))
 def test_normalisation_is_idempotent_where_rules_meet(text: str) -> None:
-    """Quotes, stops, marks and blanks in any order still settle in one pass."""
+    """Quotes, full stops, combining marks and blanks in any order are fully normalised by one call."""
     once = normalize_text(text)
     assert normalize_text(once) == once
 
 
 def test_labels_run_from_a_to_z_and_on() -> None:
-    """Choices are labelled as columns of a spreadsheet are."""
+    """Choices are labelled like the columns of a spreadsheet: A to Z, then AA, AB and so on."""
     labels = choice_labels(29)
     assert labels[:3] == ("A", "B", "C")
     assert labels[25:] == ("Z", "AA", "AB", "AC")
@@ -101,7 +101,7 @@ def test_labels_are_distinct(count: int) -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("5", 5), ("-5.50", "-5.5"), (".5", "0.5"), ("5.", 5), ("1e3", 1000)])
 def test_a_strict_decimal_is_read(text: str, value: str | int) -> None:
-    """Signs, points and small exponents of ASCII digits are numbers."""
+    """ASCII digits with a sign, a decimal point or a small exponent are parsed as a number."""
     assert strict_decimal(text) == Decimal(value)
 
 
@@ -110,5 +110,5 @@ def test_a_strict_decimal_is_read(text: str, value: str | int) -> None:
     ["", " 5", "5 ", "1_000", "1,000", "\u0663", "nan", "inf", "-Infinity", "0x10", "5 or 6", "1e9999", "²", "--5"],
 )
 def test_what_only_python_reads_is_no_decimal(text: str) -> None:
-    """Separators, other digits, NaN, infinity and two numbers are refused."""
+    """Texts with spaces, separators or other digits, NaN, infinity and huge exponents are not decimal numbers."""
     assert strict_decimal(text) is None

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
-    """Give a process that forks runs."""
+    """Yield a server process that forks runs."""
     with ForkServer() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def repository_images() -> None:
-    """Build the images of the repositories, if they are missing."""
+    """Build the images of the repository tasks, if they are missing."""
     command = [sys.executable, "-m", "securebench", "images", "build", str(REPOSITORY_PACK / "images")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -38,7 +38,7 @@ def repository_images() -> None:
 def on_oci(
     oci_driver: OciDriver, fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Scenario]:
-    """Give the scenarios on the oci driver, by name."""
+    """Return the scenarios on the oci driver, by name."""
     scenarios = oci_scenarios(tmp_path_factory.mktemp("oci"), oci_driver, fork_server)
     return {scenario.name: scenario for scenario in scenarios}
 
@@ -47,6 +47,9 @@ def on_oci(
 def on_docker(
     docker_driver: DockerDriver, fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Scenario:
-    """Give the scenario on the Docker driver. The engine has the image before, so all runs pass the same points."""
+    """Return the scenario on the Docker driver.
+
+    The engine gets the image before the first run, so that all runs pass the same points.
+    """
     docker_driver.resolve_image("securebench/python:3.11")
     return docker_scenario(tmp_path_factory.mktemp("docker"), docker_driver, fork_server)

@@ -1,6 +1,6 @@
-"""The hook that brings about one fault, in the run or in a child of it, and notes every point that is passed.
+"""The hook that injects one fault into a run or one of its child processes, and logs every point that they pass.
 
-It is imported by supervised children too, which have the standard library and SecureBench only.
+Supervised children import this module, too. They have only the standard library and SecureBench.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from securebench.faults import FaultPoint
 TESTS = Path(__file__).resolve().parents[1]
 DELAY_SECONDS = 0.7
 FIRED = "fired"
-"""The line of a log that says that the fault was brought about."""
+"""The line in a log that shows that the fault was injected."""
 
 _FAULTLESS = frozenset({FaultPoint.SANDBOX_CLOSE, FaultPoint.CONTAINER_REPORT})
-"""Points at which nothing can raise: closing must never fail, and a report that cannot be sent is a dead peer."""
+"""Points without errors: closing a sandbox must never fail, and sending a report fails only if its receiver is dead."""
 _OWN_ERRORS = ("run.", "sandbox.", "image.")
-"""Points of our own code, where only our own errors are raised. All others are calls of the kernel or of a library."""
+"""Prefixes of points that raise SecureBench's own errors. All others are calls of the kernel or of a library."""
 
 
 class FaultKind(StrEnum):
-    """What happens at a point."""
+    """The kind of a fault: what happens at its point."""
 
     KILL = "kill"
     ERROR = "error"
@@ -41,7 +41,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: at the ``number``-th time that a process passes ``point`` with the label ``subject``."""
+    """A fault that happens the ``number``-th time that a process passes ``point`` with the label ``subject``."""
 
     point: str
     subject: str
@@ -54,12 +54,15 @@ class Fault:
 
     @property
     def is_possible(self) -> bool:
-        """Whether such a fault exists at this point."""
+        """Whether a fault of this kind can happen at this point."""
         return self.kind != FaultKind.ERROR or self.point not in _FAULTLESS
 
 
 def label(point: str, subject: str) -> str:
-    """Return what a subject is in the table: a path as its place in the run directory, nothing for a task."""
+    """Return the label of a subject in the tables of docs/reference/faults.md.
+
+    A path in the run directory becomes its first part there, and another path ``elsewhere``. A task has no label.
+    """
     if point.startswith("run."):
         return ""
     _, inside, rest = subject.partition("/results")
@@ -71,17 +74,17 @@ def label(point: str, subject: str) -> str:
 
 
 class Hook:
-    """Brings about ``fault``, if one is given, and logs what it sees to a file of this process in ``logs``."""
+    """A hook that injects ``fault``, if any, and logs the points that this process passes to a new file in ``logs``."""
 
     def __init__(self, fault: Fault | None, logs: Path) -> None:
         self._fault = fault
         self._left = fault.number if fault else 0
         self._lock = threading.Lock()
-        # Opened now: the gateway cannot open files later.
+        # Open the log now: the gateway cannot open files later.
         self._log = os.open(logs / str(time.monotonic_ns()), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
 
     def __call__(self, point: FaultPoint, subject: str) -> None:
-        """Pass a point."""
+        """Log that the process passes ``point``, and inject the fault if it is due."""
         found = label(point, subject)
         os.write(self._log, f"{point}\t{found}\n".encode())
         fault = self._fault
@@ -99,7 +102,7 @@ def _happen(fault: Fault) -> None:
     match fault.kind:
         case FaultKind.KILL:
             os.kill(os.getpid(), signal.SIGKILL)
-            os._exit(137)  # the first process of a pid namespace, as the supervisor is, cannot kill itself
+            os._exit(137)  # the supervisor is the first process of a pid namespace and cannot kill itself
         case FaultKind.DELAY:
             time.sleep(DELAY_SECONDS)
         case _ if fault.point.startswith(_OWN_ERRORS):
@@ -110,7 +113,7 @@ def _happen(fault: Fault) -> None:
 
 
 def install(fault: Fault | None, logs: Path) -> None:
-    """Install the hook in this process and in its supervised children."""
+    """Install a hook for ``fault`` in this process and in its supervised children."""
     text = json.dumps([asdict(fault) if fault else None, str(logs)])
     paths = [str(TESTS), str(TESTS.parent / "src")]
     code = f"import sys; sys.path += {paths!r}; from faults.hook import install_from; install_from({text!r})\n"
@@ -118,6 +121,6 @@ def install(fault: Fault | None, logs: Path) -> None:
 
 
 def install_from(text: str) -> None:
-    """Install the hook that another process describes."""
+    """Install the hook that another process describes as JSON: the fault or null, and the directory of the logs."""
     fault, logs = json.loads(text)
     install(Fault(**fault) if fault else None, Path(logs))

@@ -1,4 +1,7 @@
-"""The matrix of points and faults: which faults there are, found by letting runs pass the points, and trying them."""
+"""The matrix of fault points and kinds of faults.
+
+A clean run shows which points runs pass, and how often. Then faults are tried at these points, one in each run.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +34,14 @@ IMAGE_TREES = frozenset({FaultPoint.IMAGE_LEASE, FaultPoint.SANDBOX_COLLECT})
 
 @dataclass(frozen=True)
 class Site:
-    """A point with the label of its subject, passed ``times`` times in a process of a clean run."""
+    """A point with the label of its subject. The processes of a clean run pass it ``times`` times in total."""
 
     point: str
     subject: str
     times: int
 
     def faults(self) -> Iterator[Fault]:
-        """Yield the faults to try: an error the first and the last time, the others in between."""
+        """Yield the faults to try: errors the first and the last time, a kill and a delay halfway between."""
         for kind in FaultKind:
             numbers = {1, self.times} if kind is FaultKind.ERROR else {(self.times + 1) // 2}
             for number in sorted(numbers):
@@ -48,9 +51,10 @@ class Site:
 
 
 class Scenario:
-    """One kind of run whose points are tried: what a clean one passes and records, and how to make another.
+    """One kind of run in which faults are tried. It is compared with a clean run of the same kind.
 
-    ``points`` are tried, with the labels ``subjects`` if there are any; the rest is as in another scenario.
+    Faults are tried at ``points``, and only for the labels ``subjects`` if any are given. Other scenarios cover the
+    rest. ``make`` returns a new run in a directory.
     """
 
     def __init__(
@@ -69,9 +73,10 @@ class Scenario:
         self._number = 0
 
     def try_one(self, fault: Fault) -> str:
-        """Try ``fault`` on a new run. See :func:`try_fault`.
+        """Try ``fault`` on a new run, and return its outcome. See :func:`try_fault`.
 
-        How often a point is passed can depend on the order of events; then the fault comes as late as it can.
+        If the run passes the point less often than ``fault.number``, try the time before that on another run. How
+        often runs pass a point can depend on the order of events.
         """
         self._number += 1
         run = self._make(self._root / f"{self.name}-{self._number}")
@@ -85,7 +90,7 @@ class Scenario:
         return outcome
 
     def sites(self) -> list[Site]:
-        """Return the sites of the points that are tried here."""
+        """Return the sites at which this scenario tries faults."""
         return [
             Site(point, subject, times)
             for (point, subject), times in sorted(self.passed.items())
@@ -111,13 +116,13 @@ class Scenario:
 
 
 def oci_scenarios(root: Path, driver: SandboxDriver, server: ForkServer) -> list[Scenario]:
-    """Return the scenarios on an oci driver: a run, its resumption after errors, and one over a repository."""
+    """Return the scenarios on an oci driver: a run, a resumed run, and a run with a repository task."""
 
     def new(place: Path) -> FaultRun:
         return FaultRun(place, driver, server)
 
     def half_done(place: Path) -> FaultRun:
-        """Return a run with a verdict, a candidate that was not judged, and an agent that did not run."""
+        """Return a run of three tasks: one has a verdict, one only a candidate, and the agent of one did not run."""
         run = new(place)
         run.go(Fault(FaultPoint.VERDICT_DONE, "", 2, FaultKind.ERROR))
         return run

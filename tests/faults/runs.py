@@ -1,4 +1,4 @@
-"""Small runs with one fault, their resumption, and what has to hold afterwards."""
+"""Small runs with one fault, their resumption, and the checks of their results."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ SECONDS = 120.0
 LEFT_SECONDS = 20.0
 _RESUMPTIONS = 3
 _IN_PROGRESS = 2
-"""Trials that may have no record if a run is killed or cannot write: one to be recorded, and the next one."""
+"""How many trials may lack a record if a run is killed or cannot write: the one being recorded, and the next one."""
 _BETWEEN_RECORDS = frozenset({FaultPoint.RECORD_READY, FaultPoint.RECORD_WRITTEN})
 _ERRORS = {"sandbox_failed", "engine_unavailable", "storage_failed", "internal_error", "egress_failed"}
 _SCRATCH = ("running.json", "owner.json", "agent", "scratch")
@@ -73,7 +73,7 @@ _PRIVATE_DIRECTORIES = {(FaultPoint.DIRECTORY_SYNC, name) for name in ("agent", 
 
 
 class FaultRun(RealRun):
-    """A run of one text, one code and one terminal task, whose agents have egress."""
+    """A run of one text, one code, one terminal and optionally one repository task. Its agents have egress."""
 
     def __init__(self, root: Path, driver: SandboxDriver, server: ForkServer, *, repository: bool = False) -> None:
         super().__init__(root, driver, knock=True)
@@ -84,10 +84,10 @@ class FaultRun(RealRun):
         (root / "pack" / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         self.results = root / "results"
         self.passed = list[tuple[str, str]]()
-        """The points that the last process and its children passed, with the labels of their subjects."""
+        """The points that the processes of the last :meth:`go` passed, with the labels of their subjects."""
 
     def go(self, fault: Fault | None = None) -> subprocess.CompletedProcess[str]:
-        """Begin or resume the run, with one fault, and wait for its end."""
+        """Start or resume the run, with ``fault`` if one is given, and wait for its end."""
         logs = self.root / "logs"
         shutil.rmtree(logs, ignore_errors=True)
         logs.mkdir()
@@ -99,12 +99,12 @@ class FaultRun(RealRun):
         return done
 
     def written(self) -> int:
-        """Return how many records there are, also of attempts that were superseded."""
+        """Return the number of different records, including those of superseded attempts."""
         paths = (self.results / name for name in (JOURNAL, SUPERSEDED))
         return len({line for path in paths if path.exists() for line in path.read_bytes().splitlines()})
 
     def require_nothing_left(self) -> None:
-        """Wait for background removals, and fail if anything of the run is left on the machine or in its directory."""
+        """Wait for background removals, and fail if the run left something on the machine or temporary files."""
         left = self.left()
         deadline = time.monotonic() + LEFT_SECONDS
         while left and time.monotonic() < deadline:
@@ -117,7 +117,7 @@ class FaultRun(RealRun):
 
 
 def _repository_row() -> dict[str, Any]:
-    """Return the task of the smallest repository."""
+    """Return the row of the smallest repository."""
     rows = [json.loads(line) for line in (REPOSITORY_PACK / "tasks.jsonl").read_text().splitlines()]
     (row,) = (row for row in rows if row["id"].endswith("/voluptuous-remove-extra"))
     return {
@@ -129,14 +129,16 @@ def _repository_row() -> dict[str, Any]:
 
 
 class NotReachedError(AssertionError):
-    """The run did not pass the point so often."""
+    """A failure: the run passed the point less often than the fault's ``number``."""
 
 
 def try_fault(run: FaultRun, fault: Fault, clean: list[dict[str, Any]]) -> str:
-    """Let ``run`` have ``fault``, then resume it until it is complete. Return what the fault led to, for the table.
+    """Start ``run`` with ``fault``, then resume it until it is complete. Return the fault's outcome for the table.
 
-    Fails unless, after the fault, each record is that of a clean run or says ``error``, at most the trials in
-    progress have no record, and nothing is left behind; and unless the resumed run has the records of a clean one.
+    After the fault, each record must be that of a clean run or have the status ``error``. Each trial whose agent has
+    ended must have a record, except the trials in progress if the run was killed or could not write. Nothing may be
+    left behind, unless the run was killed or the fault prevented a removal. The resumed run must have the records of a
+    clean run, and leave nothing behind.
     """
     before = run.written()
     done = run.go(fault)
@@ -150,7 +152,7 @@ def try_fault(run: FaultRun, fault: Fault, clean: list[dict[str, Any]]) -> str:
     paid = run.passed.count((FaultPoint.AGENT_DONE, ""))
     stops = killed or fault.subject == JOURNAL or fault.point in _BETWEEN_RECORDS
     assert paid - (run.written() - before) <= (_IN_PROGRESS if stops else 0), done.stderr
-    # What cannot be removed is left to the next run. A private directory is synced when it is made and when it goes.
+    # A failed removal is left to the next run. Private directories are synced when they are created and when removed.
     is_left = fault.point == FaultPoint.TREE_REMOVE or (fault.point, fault.subject) in _PRIVATE_DIRECTORIES
     if not killed and not is_left:
         run.require_nothing_left()
@@ -173,7 +175,7 @@ def _records(run: FaultRun) -> list[dict[str, Any]]:
 def _outcome(
     run: FaultRun, done: subprocess.CompletedProcess[str], clean: list[dict[str, Any]], *, killed: bool
 ) -> str:
-    """Return what a fault led to, in a few words."""
+    """Return the outcome of a fault in a few words."""
     if killed:
         return "killed"
     if _records(run) == clean:

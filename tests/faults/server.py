@@ -1,9 +1,9 @@
-"""A process that has imported the command line, and forks a run for each line of its stdin.
+"""A server process that has imported the command line, and forks a run for each line of its stdin.
 
-Starting Python and importing everything takes longer than the rest of a small run. The first run says what it has
-imported, and the server then imports the same. A line is JSON: ``hook`` (see ``install_from``), ``arguments``,
-``output`` (the files for stdout and stderr) and ``environment``. It answers with the run's pid, then with
-its exit code.
+Starting Python and importing everything takes longer than the rest of a small run. Each run writes the names of its
+imported modules to a file, and the server then imports them for later runs. A line is JSON: ``hook`` (see
+``install_from``), ``arguments``, ``output`` (the files for stdout and stderr) and ``environment``. The server answers
+with the run's pid, then with its exit code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MODULES = "modules"
 
 
 class ForkServer:
-    """The client's side; a context manager."""
+    """The client of the server. As a context manager, it starts and kills the server."""
 
     def __enter__(self) -> Self:
         paths = os.pathsep.join((str(TESTS), str(TESTS.parent), str(TESTS.parent / "src")))
@@ -45,7 +45,7 @@ class ForkServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # It does not end with its input alone if another process has the writing end, such as a fork of this one.
+        # Closing its stdin may not end the server: another process, such as a fork of this one, may have the pipe open.
         self._process.kill()
         self._process.communicate()
 
@@ -57,7 +57,7 @@ class ForkServer:
         seconds: float,
         variables: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run the command line with these arguments, for at most ``seconds``. ``directory`` gets its output."""
+        """Run the command line with ``arguments`` for at most ``seconds``, and write its output to ``directory``."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         output = [str(directory / name) for name in ("stdout", "stderr")]

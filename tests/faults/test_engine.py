@@ -39,7 +39,7 @@ _DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for an engine for seconds, not for minutes."""
+    """Pin the framework's digest, and shorten the time limits and retry delays for an engine to seconds."""
     pin_framework(monkeypatch.setattr)
     monkeypatch.setattr(retry, "BACK_OFF", (0.5,))
     monkeypatch.setattr(client, "CALL_TIMEOUT", 4.0)
@@ -49,7 +49,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def engine_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CuttableSocket]:
-    """Give a socket in front of the engine's, which runs of this process use."""
+    """Yield a socket that passes the requests of this process on to the engine, and that a test can cut or hang."""
     real = os.environ.get("DOCKER_HOST", _DEFAULT_SOCKET).removeprefix("unix://")
     with CuttableSocket(tmp_path / "engine.sock", real) as cuttable:
         monkeypatch.setenv("DOCKER_HOST", f"unix://{cuttable.path}")
@@ -61,7 +61,7 @@ def _go(one: FaultRun) -> TesterRunSummary:
 
 
 def _once(wanted: FaultPoint, number: int, call: Callable[[], None]) -> Callable[[FaultPoint, str], None]:
-    """Return a hook that calls ``call`` at the ``number``-th time that tasks pass a point."""
+    """Return a hook that calls ``call`` when ``wanted`` is passed for the ``number``-th time after a task started."""
     passed: list[FaultPoint] = []
 
     def hook(point: FaultPoint, _subject: str) -> None:
@@ -85,7 +85,7 @@ def test_the_engine_hangs(
     engine_socket: CuttableSocket,
     on_docker: Scenario,
 ) -> None:
-    """A hung engine costs no verdict, and the run ends. What it could not remove, the next run removes."""
+    """If the engine hangs, the current task gets an error and the run stops. The next one finishes and cleans up."""
     one = FaultRun(tmp_path / "one", docker_driver, fork_server)
     with hooked(_once(FaultPoint.AGENT_DONE, 2, engine_socket.hang)):
         summary = _go(one)
@@ -107,14 +107,17 @@ def test_the_engine_is_restarted(
     engine_socket: CuttableSocket,
     on_docker: Scenario,
 ) -> None:
-    """A restarted engine ends every container and connection. What ran is tried again, or says ``error``."""
+    """After an engine restart, each record is that of a clean run or has the status ``error``.
+
+    A restart ends every container and connection.
+    """
     one = FaultRun(tmp_path / "one", docker_driver, fork_server)
 
     def restart() -> None:
         engine_socket.cut()
         containers = docker_driver.engine.client
         for entry in containers.containers(all=True, filters={"label": f"{RUN_LABEL}={one.run_id}"}):
-            with suppress(docker.errors.APIError):  # it is being removed already
+            with suppress(docker.errors.APIError):  # the container is already being removed
                 containers.remove_container(entry["Id"], force=True)
         engine_socket.restore()
 
@@ -131,7 +134,7 @@ def test_the_engine_is_restarted(
 def test_an_image_is_removed_between_agent_and_verdict(
     tmp_path: Path, docker_driver: DockerDriver, fork_server: ForkServer, engine_image: tuple[str, Callable[[], None]]
 ) -> None:
-    """The candidate is sealed, and judged when the image is back: the agent is not run again."""
+    """After the image is restored, the sealed candidate is judged. The agent does not run again."""
     name, restore = engine_image
     one = FaultRun(tmp_path / "one", docker_driver, fork_server)
     tasks = one.root / "pack" / "tasks.jsonl"
@@ -156,7 +159,7 @@ def test_an_image_is_removed_between_agent_and_verdict(
 
 @pytest.fixture
 def engine_image(docker_driver: DockerDriver) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Give the name of an image that only the engine has, and what brings it back."""
+    """Yield the name of an image that exists only in the engine, and a function that restores the image."""
     engine: Any = docker_driver.engine.client
     name = f"securebench-tests/faults:{os.getpid()}"
     base = docker_driver.resolve_image("securebench/python:3.11")

@@ -1,4 +1,4 @@
-"""A machine that runs out of inodes, open files or memory, or whose clock jumps, while a run is on it."""
+"""A machine that runs out of inodes, open files or memory, or whose clock jumps, during a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _one_framework(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Give a run that nothing happened to, of three tasks."""
+    """Return the root directory of a run of three tasks, which has not started yet."""
     place = tmp_path / "root"
     place.mkdir()
     write_run(place, 3)
@@ -46,7 +46,7 @@ def root(tmp_path: Path) -> Path:
 
 @needs_root
 def test_inodes_run_out(root: Path) -> None:
-    """However many files fit, what is recorded is right, and the run goes on when there is room."""
+    """If inodes run out, each record is ``passed`` or ``error``. The run can be resumed when there are more inodes."""
     write_run(root, 3)
     run(root, output_dir=root / "clean", parts=make_parts(FakeProducer(trajectory="{}")))
     clean = [record["verification_status"] for record in records_of(root / "clean")]
@@ -67,7 +67,7 @@ def test_inodes_run_out(root: Path) -> None:
 
 
 def records_of(directory: Path) -> list[dict[str, Any]]:
-    """Return the comparable records of the run in a directory of another name than usual."""
+    """Return the comparable records of the run in ``directory``, which need not be called ``results``."""
     directory.rename(directory.with_name("results"))
     try:
         return comparables(directory.parent)
@@ -77,7 +77,7 @@ def records_of(directory: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def few_inodes(place: Path, inodes: int) -> Iterator[None]:
-    """Mount a disk for so few files."""
+    """Mount a file system with only ``inodes`` inodes at ``place``."""
     place.mkdir(exist_ok=True)
     options = f"size=64m,nr_inodes={inodes}"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], check=True)
@@ -88,14 +88,14 @@ def few_inodes(place: Path, inodes: int) -> Iterator[None]:
 
 
 def test_a_clock_that_jumps(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No verdict, order or duration depends on the time of day, and a run can be resumed "before" it began."""
+    """If the clock jumps, records are the same, no duration is negative, and a run can be resumed "before" it began."""
     run(root)
     clean = comparables(root)
     (root / "results").rename(root / "clean")
     real, real_gm, steps = time.time, time.gmtime, count()
 
     def jumping() -> float:
-        """Return a time that is a year back and a year ahead by turns."""
+        """Return a time that is alternately a year in the past and a year in the future."""
         return real() + 365 * 86400 * (1 if next(steps) % 2 else -1)
 
     monkeypatch.setattr(time, "time", jumping)
@@ -109,16 +109,20 @@ def test_a_clock_that_jumps(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 class LimitedRun(RealRun):
-    """A run whose process is started by ``wrapper``, a program with its arguments."""
+    """A run whose command is started through ``wrapper``, a program with arguments that sets a limit."""
 
     wrapper: tuple[str, ...] = ()
 
     def command(self, *flags: str) -> list[str]:
-        """Return the command that runs this."""
+        """Return the command of the run, after that of ``wrapper``."""
         return [*self.wrapper, *super().command(*flags)]
 
     def require_true(self, clean: list[dict[str, Any]], codes: set[int]) -> None:
-        """Run under the limit, then without it: each record is that of a clean run or an error, and nothing is left."""
+        """Run under the limit, which must end with one of ``codes``. Then resume without the limit.
+
+        Fails unless, under the limit, each record is one of ``clean`` or an error, and unless the resumed run has the
+        records ``clean`` and leaves nothing behind.
+        """
         done = self.finish()
         assert done.returncode in codes, done.stderr
         assert "Traceback" not in done.stderr
@@ -133,7 +137,7 @@ class LimitedRun(RealRun):
 
 @pytest.fixture(scope="module")
 def clean(oci_driver: OciDriver, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Give the comparable records of a run of four tasks under no limit."""
+    """Return the comparable records of a run of four tasks without a limit."""
     one = RealRun(tmp_path_factory.mktemp("clean"), oci_driver, rounds=1)
     assert one.finish().returncode == 0
     return anonymous(one.root)
@@ -144,7 +148,7 @@ def clean(oci_driver: OciDriver, tmp_path_factory: pytest.TempPathFactory) -> li
 @pytest.mark.slow
 @pytest.mark.parametrize("files", [14, *(pytest.param(n, marks=pytest.mark.long) for n in range(8, 60, 4))])
 def test_open_files_run_out(tmp_path: Path, oci_driver: OciDriver, clean: list[dict[str, Any]], files: int) -> None:
-    """However few files a run may open, it says so; nothing is scored by accident."""
+    """A run that may open only a few files ends without a traceback, and gives no task a wrong verdict."""
     one = LimitedRun(tmp_path, oci_driver, rounds=1)
     one.wrapper = ("prlimit", f"--nofile={files}:{files}")
     one.require_true(clean, {0, 1, 3})
@@ -158,7 +162,7 @@ def test_open_files_run_out(tmp_path: Path, oci_driver: OciDriver, clean: list[d
     "megabytes", [40, *(pytest.param(n, marks=pytest.mark.long) for n in (24, 32, 48, 56, 64, 72, 80))]
 )
 def test_memory_runs_out(tmp_path: Path, oci_driver: OciDriver, clean: list[dict[str, Any]], megabytes: int) -> None:
-    """The kernel may kill the run or what it started: that is no candidate's failure."""
+    """If memory runs out, the kernel may kill the run or its children, but no candidate fails because of that."""
     group = MEMORY / f"securebench-tests-{os.getpid()}"
     group.mkdir()
     try:

@@ -1,7 +1,7 @@
-"""Runs that are killed, fail or wait at a point: afterwards, their records are those of a clean run, or say ``error``.
+"""Runs that are killed, fail or wait at a fault point: each record is that of a clean run or has the status ``error``.
 
-A few faults of each kind are tried always, and all of them with ``--long``. ``python -m scripts.faults`` tries all of
-them too, and writes the table in docs/reference/faults.md.
+A few faults are always tried, and all of them with ``--long``. ``python -m scripts.faults`` tries all of them, too, and
+writes the tables in docs/reference/faults.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SAMPLE = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "fault"), SAMPLE, ids=str)
 def test_a_sample(on_oci: dict[str, Scenario], name: str, fault: Fault) -> None:
-    """Nothing is lost, scored by accident or left behind."""
+    """A run with a fault loses no record, gives no wrong verdict and leaves nothing behind."""
     on_oci[name].try_one(fault)
 
 
@@ -51,7 +51,7 @@ def _try_all(scenario: Scenario, point: FaultPoint) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("point", FaultPoint)
 def test_every_fault(on_oci: dict[str, Scenario], repository_images: None, point: FaultPoint) -> None:
-    """Every fault at every point, in each scenario that passes it."""
+    """Each fault at ``point`` is tried in each scenario that passes the point."""
     for scenario in on_oci.values():
         _try_all(scenario, point)
 
@@ -61,5 +61,5 @@ def test_every_fault(on_oci: dict[str, Scenario], repository_images: None, point
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("point", sorted(point for point in FaultPoint if point.startswith(("engine.", "sandbox."))))
 def test_every_fault_on_docker(on_docker: Scenario, point: FaultPoint) -> None:
-    """Every fault in front of the engine."""
+    """Each fault at ``point``, a call of a driver or a request to an engine, is tried on the Docker driver."""
     _try_all(on_docker, point)

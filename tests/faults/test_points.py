@@ -1,4 +1,4 @@
-"""The points themselves: inert without a hook, and passed by runs."""
+"""Fault points do nothing without a hook, and each of them is passed by some run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class _Unprintable:
 
 
 def test_nothing_happens_without_a_hook() -> None:
-    """Not even the text of a subject is made, and children run nothing more."""
+    """Without a hook, a subject is not even converted to text, and children run no additional code."""
     reached(FaultPoint.FILE_WRITE, _Unprintable())
     assert faults.code_for_children() == ""
 
 
 def test_a_hook_sees_points_until_it_is_removed() -> None:
-    """With the text of their subjects."""
+    """A hook is called with each point and the text of its subject, until the hook is removed."""
     seen = []
     with hooked(lambda *point: seen.append(point)):
         reached(FaultPoint.FILE_WRITE, 7)
@@ -40,7 +40,7 @@ def test_a_hook_sees_points_until_it_is_removed() -> None:
 @pytest.mark.oci
 @pytest.mark.engine
 def test_every_point_is_passed(on_oci: dict[str, Scenario], on_docker: Scenario, repository_images: None) -> None:
-    """Each declared point is on the way of some run, and is tried in one of the scenarios."""
+    """Each declared point is passed by a run and is tried in at least one scenario."""
     scenarios = [*on_oci.values(), on_docker]
     tried = {site.point for scenario in scenarios for site in scenario.sites()}
     assert tried == set(FaultPoint)

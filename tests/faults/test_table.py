@@ -1,4 +1,4 @@
-"""The page about faults: its tables are those of the suite, and it names tests that exist."""
+"""The page about faults has a table row for each fault point, and names only tests that exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE = (ROOT / "docs" / "reference" / "faults.md").read_text(encoding="utf-8")
 
 
 def test_every_point_is_in_a_table() -> None:
-    """With what each fault led to: ``python -m scripts.faults`` writes it."""
+    """Each point has a row, and no cell is empty or says FAILED. ``python -m scripts.faults`` writes the tables."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line[:3] == "| `"]
     points = {row[0].split("`")[1] for row in rows if len(row) == 4}
     assert points == set(FaultPoint)
@@ -20,7 +20,7 @@ def test_every_point_is_in_a_table() -> None:
 
 
 def test_the_tests_that_are_named_exist() -> None:
-    """Those of the other faults."""
+    """All tests that the page names, for faults outside the tables, exist."""
     named = re.findall(r"`(tests/[\w/.]+)`", PAGE)
     assert len(named) >= 8
     assert [path for path in named if not (ROOT / path).is_file()] == []

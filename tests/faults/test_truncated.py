@@ -1,4 +1,4 @@
-"""Files of a run directory that were cut anywhere: the run is refused, or has a clean run's records in the end."""
+"""If a file of a run directory was truncated, the run is refused, or ends with the records of a clean run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def _one_framework(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def unfinished(tmp_path: Path) -> Path:
-    """Give a run with a superseded record that was killed before its last trial. Its run.json is not closed."""
+    """Return the root of a run that was killed before its last trial, and that has a superseded record.
+
+    Its run.json is not closed.
+    """
     root = tmp_path / "unfinished"
     root.mkdir()
     write_run(root, TASKS)
@@ -51,7 +54,7 @@ def unfinished(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def clean(tmp_path: Path) -> list[dict[str, Any]]:
-    """Give the comparable records of a clean run."""
+    """Return the comparable records of a clean run."""
     root = tmp_path / "clean"
     root.mkdir()
     write_run(root, TASKS)
@@ -60,12 +63,12 @@ def clean(tmp_path: Path) -> list[dict[str, Any]]:
 
 
 def _cuts(size: int, *, every: bool) -> list[int]:
-    """Return where to cut: everywhere, or in steps that meet every field."""
+    """Return the lengths to which to cut a file of ``size`` bytes: all, or a sample with the three largest."""
     return list(range(size)) if every else [*range(0, size, 211), *range(max(0, size - 3), size)]
 
 
 def _try(root: Path, name: str, end: int, clean: list[dict[str, Any]]) -> bool:
-    """Cut one file of a copy of the run, and resume it. Return whether that was possible."""
+    """In a copy of the run, cut the file ``name`` to ``end`` bytes. Return whether the copy could be resumed."""
     copy = root.with_name("cut")
     shutil.copytree(root, copy)
     path = copy / "results" / name
@@ -87,7 +90,10 @@ def _try(root: Path, name: str, end: int, clean: list[dict[str, Any]]) -> bool:
 @pytest.mark.parametrize("name", [JOURNAL, SUPERSEDED, HEADER])
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
 def test_cut_while_unfinished(unfinished: Path, clean: list[dict[str, Any]], name: str, every: bool) -> None:
-    """A torn journal goes on from its whole records. A file that is written at once cannot be torn, and is refused."""
+    """A run with a truncated journal can be resumed from its whole records. Other truncated files are refused.
+
+    The others are replaced as a whole, so a crash cannot truncate them.
+    """
     size = (unfinished / "results" / name).stat().st_size
     resumed = [_try(unfinished, name, end, clean) for end in _cuts(size, every=every)]
     assert any(resumed) == (name == JOURNAL)
@@ -96,7 +102,7 @@ def test_cut_while_unfinished(unfinished: Path, clean: list[dict[str, Any]], nam
 @pytest.mark.parametrize("name", [JOURNAL, SUPERSEDED, HEADER])
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
 def test_cut_after_the_end(unfinished: Path, clean: list[dict[str, Any]], name: str, every: bool) -> None:
-    """A closed run.json knows each file: nothing can be cut off but the journal's last newline, which is put back."""
+    """After a run has ended, a truncated file is refused, unless only the last newline of the journal is missing."""
     run(unfinished, resume=True)
     size = (unfinished / "results" / name).stat().st_size
     resumed = [end for end in _cuts(size, every=every) if _try(unfinished, name, end, clean)]

@@ -1,4 +1,4 @@
-"""A place for hostile trees, which are removed by the code under test: nothing else can be trusted to."""
+"""A workspace for hostile trees. The code under test removes it, because other code may not be able to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[Path]:
-    """Give an empty workspace in a private directory."""
+    """Yield an empty workspace in a private directory."""
     make_private_directory(tmp_path / "workspaces")
     path = tmp_path / "workspaces" / "task"
     make_fresh_directory(path)

@@ -1,4 +1,4 @@
-"""Append-only logs keep whole lines, whatever happens to the process or the disk."""
+"""Append-only logs keep all whole lines, even if the process is killed or the disk fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("tail", [b"t", b"torn", b"\0" * 3 * 1024**2, b"\0\0rest\n", b"\0" * 2 * 1024**2 + b"\n"])
 @pytest.mark.parametrize("whole", [b"", b"one\n", b"one\n" + b"x" * 2 * 1024**2 + b"\n"])
 def test_a_torn_tail_is_kept_aside(tmp_path: Path, whole: bytes, tail: bytes) -> None:
-    """The lines before it stay, the next one stands alone, and each torn tail gets its own file."""
+    """A torn tail is moved to a new file. The lines before it stay, and the next line is not joined to it."""
     path = tmp_path / "log"
     path.write_bytes(whole)
     for number in (1, 2):
@@ -38,7 +38,7 @@ def test_a_torn_tail_is_kept_aside(tmp_path: Path, whole: bytes, tail: bytes) ->
 
 
 def test_a_whole_line_without_its_newline_gets_one(tmp_path: Path) -> None:
-    """Only the caller knows what a whole line is."""
+    """If the caller's ``is_whole`` accepts the last line, only its newline is added."""
     (tmp_path / "log").write_bytes(b"one\ntwo")
     with AppendLog(tmp_path / "log", is_whole=lambda line: line == b"two") as log:
         assert log.size == len(b"one\ntwo\n")
@@ -47,7 +47,7 @@ def test_a_whole_line_without_its_newline_gets_one(tmp_path: Path) -> None:
 
 
 def test_a_link_with_a_torn_name_is_not_followed(tmp_path: Path, host_canary: Path) -> None:
-    """A dangling link counts as taken."""
+    """If ``log.torn-1`` is a dangling link, the torn tail goes to ``log.torn-2``."""
     (tmp_path / "log").write_bytes(b"torn")
     (tmp_path / "log.torn-1").symlink_to(host_canary.with_name("new"))
     AppendLog(tmp_path / "log").close()
@@ -56,7 +56,7 @@ def test_a_link_with_a_torn_name_is_not_followed(tmp_path: Path, host_canary: Pa
 
 
 def test_the_limit_counts_lines_of_earlier_runs(tmp_path: Path) -> None:
-    """A line that does not fit is not written, and a shorter one still may be."""
+    """Lines of earlier runs count. A line that does not fit is not written, but a shorter one may still fit."""
     with AppendLog(tmp_path / "log", limit=10) as log:
         assert log.append(b"12345\n")
     with AppendLog(tmp_path / "log", limit=10) as log:
@@ -71,7 +71,7 @@ def test_the_limit_counts_lines_of_earlier_runs(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_no_part_of_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accepted: int | None, *, sync: bool
 ) -> None:
-    """A full disk is a storage error; later lines are whole."""
+    """A failed or partial write is a storage error. No part of its line stays, and the next line is whole."""
     real = os.write
 
     def write(descriptor: int, data: bytes) -> int:
@@ -90,7 +90,7 @@ def test_a_failed_write_leaves_no_part_of_a_line(
 
 
 def test_lines_of_a_killed_process_are_synced_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were read, but may not be on disk yet."""
+    """Opening a log with ``sync`` syncs its existing lines, which may not be on disk yet, and its name."""
     synced: list[str] = []
     (tmp_path / "log").write_bytes(b"one\n")
     monkeypatch.setattr(
@@ -101,7 +101,7 @@ def test_lines_of_a_killed_process_are_synced_first(tmp_path: Path, monkeypatch:
 
 
 def test_a_line_that_cannot_be_synced_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With ``sync``, a line that is in the file is on disk."""
+    """With ``sync``, a line that cannot be synced is removed, so that every line in the file is on disk."""
 
     def fail(_: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -116,7 +116,7 @@ def test_a_line_that_cannot_be_synced_is_removed(tmp_path: Path, monkeypatch: py
 
 
 def test_rewriting_replaces_all_lines_and_appending_continues(tmp_path: Path) -> None:
-    """A reader of the old file still sees the old lines."""
+    """``rewrite`` replaces the file, so an open reader still sees the old lines. The next line follows the new ones."""
     path = tmp_path / "log"
     with AppendLog(path) as log:
         log.append(b"one\n")
@@ -129,7 +129,7 @@ def test_rewriting_replaces_all_lines_and_appending_continues(tmp_path: Path) ->
 
 
 def test_a_failed_rewrite_leaves_the_old_lines(tmp_path: Path) -> None:
-    """Also where the new lines cannot all be produced."""
+    """If an error occurs while the new lines are produced, the old lines stay."""
     with AppendLog(tmp_path / "log") as log:
         log.append(b"one\n")
         with pytest.raises(StorageError):
@@ -145,7 +145,7 @@ def _failing_lines() -> Iterator[bytes]:
 
 @pytest.mark.parametrize("failing", [FaultPoint.FILE_WRITE, FaultPoint.FILE_SYNC, FaultPoint.FILE_RENAME])
 def test_a_failed_rewrite_leaves_no_other_file(tmp_path: Path, failing: FaultPoint) -> None:
-    """Wherever it fails, the new lines are removed, and appending continues after the old ones."""
+    """If writing, syncing or renaming fails, the new file is removed, and appending continues after the old lines."""
 
     def fail(point: FaultPoint, _subject: str) -> None:
         if point is failing:
@@ -162,7 +162,7 @@ def test_a_failed_rewrite_leaves_no_other_file(tmp_path: Path, failing: FaultPoi
 
 
 def test_a_link_is_never_opened(tmp_path: Path) -> None:
-    """A log in its place that leads elsewhere is an error."""
+    """Opening a log whose path is a symbolic link is an error, and the target is not created."""
     (tmp_path / "log").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StorageError):
         AppendLog(tmp_path / "log")

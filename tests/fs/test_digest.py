@@ -1,4 +1,4 @@
-"""The digest of a directory changes with everything that a program in it could notice."""
+"""The digest of a directory changes with names, contents, executable bits and links, but not with times or its path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Path:
-    """Give a directory with files and a link."""
+    """Return a directory with files and a link."""
     root = tmp_path / "agent"
     (root / "lib").mkdir(parents=True)
     (root / "agent.py").write_text("print('hello')\n")
@@ -27,7 +27,7 @@ def agent(tmp_path: Path) -> Path:
 
 
 def relink(path: Path, target: str) -> None:
-    """Put a link where something else was."""
+    """Replace ``path`` with a link to ``target``."""
     path.unlink()
     path.symlink_to(target)
 
@@ -47,21 +47,21 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_changed_tree_has_another_digest(agent: Path, change: Callable[[Path], object]) -> None:
-    """Whatever an agent could notice changes the digest of its directory (L05, F16)."""
+    """Each of ``CHANGES`` gives an agent's directory another digest (L05, F16)."""
     before = tree_digest(agent)
     change(agent)
     assert tree_digest(agent) != before
 
 
 def test_the_same_tree_has_the_same_digest(agent: Path, tmp_path: Path) -> None:
-    """Neither times nor the place count."""
+    """Neither the times nor the path of a directory change its digest."""
     before = tree_digest(agent)
     os.utime(agent / "agent.py", (1, 1))
     assert tree_digest(agent.rename(tmp_path / "moved")) == before
 
 
 def test_links_are_not_followed(agent: Path, tmp_path: Path) -> None:
-    """What a link leads to is not read: it may be anything, and a loop has no end."""
+    """The target of a link is not read: it may be any file of the host, and a loop would never end."""
     (agent / "loop").symlink_to(".")
     outside = tmp_path / "outside"
     outside.write_text("one")
@@ -72,21 +72,21 @@ def test_links_are_not_followed(agent: Path, tmp_path: Path) -> None:
 
 
 def test_odd_names(agent: Path) -> None:
-    """A name that is not UTF-8 has a digest too."""
+    """A file whose name is not UTF-8 changes the digest, too."""
     before = tree_digest(agent)
     Path(os.fsdecode(os.fsencode(agent) + b"/\xff\n")).write_text("")
     assert tree_digest(agent) != before
 
 
 def test_a_pipe_is_refused_and_not_opened(agent: Path) -> None:
-    """Opening it would block."""
+    """A FIFO is refused. It must not be opened, because that would block."""
     os.mkfifo(agent / "pipe")
     with pytest.raises(TreeRefusedError, match="pipe: is a FIFO"):
         tree_digest(agent)
 
 
 def test_bytecode_is_no_source(agent: Path) -> None:
-    """Python writes it when a package is imported."""
+    """A source digest leaves out ``__pycache__``, which Python writes when a package is imported."""
     before = source_digest(agent)
     (agent / "lib" / "__pycache__").mkdir()
     (agent / "lib" / "__pycache__" / "tool.pyc").write_text("")
@@ -97,7 +97,7 @@ def test_bytecode_is_no_source(agent: Path) -> None:
 
 @pytest.mark.parametrize("through", ["file", "root"])
 def test_the_source_behind_a_link_counts(agent: Path, tmp_path: Path, through: str) -> None:
-    """Some installers link the files of a package, or the package, to a cache."""
+    """A source digest includes linked files: some installers link a package, or its files, to a cache."""
     (tmp_path / "cache.py").write_text("one")
     (agent / "module.py").symlink_to(tmp_path / "cache.py")
     (tmp_path / "package").symlink_to(agent)

@@ -1,4 +1,4 @@
-"""Writing so that it stays written."""
+"""Files are written whole and synced, and disk errors become storage errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from securebench.fs.durable import (
 
 
 def test_replaces_as_a_whole(tmp_path: Path) -> None:
-    """A file has its old content or its new one, and nothing is left beside it."""
+    """A second write replaces the content of a file and leaves no temporary file."""
     path = tmp_path / "run.json"
     write_durably(path, b"one")
     write_durably(path, b"two")
@@ -31,7 +31,7 @@ def test_replaces_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the disk fails before the new content is safe, the old one is still there (L07)."""
+    """If the new content cannot be synced, the file keeps its old content (L07)."""
     path = tmp_path / "run.json"
     write_durably(path, b"one")
 
@@ -45,7 +45,7 @@ def test_a_failure_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_synced_before_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The content is on disk before the name is, and the name after it."""
+    """The content is synced before the file is renamed, and the directory after that."""
     calls: list[str] = []
     real = Path.replace
 
@@ -60,7 +60,7 @@ def test_synced_before_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_errors_say_what_to_do(tmp_path: Path) -> None:
-    """A storage error names the file and the way out."""
+    """A storage error names the file and says how to continue."""
     with pytest.raises(StorageError) as caught, storage_errors(tmp_path / "file"):
         (tmp_path / "missing" / "file").write_bytes(b"")
     assert str(tmp_path / "file") in str(caught.value)
@@ -69,7 +69,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
 
 
 def test_a_read_error_is_not_reported_as_a_write_error(tmp_path: Path) -> None:
-    """The message covers both operations, and so does the hint."""
+    """The message and the hint of a storage error mention reading and writing, because either may have failed."""
     path = tmp_path / "file"
     with pytest.raises(StorageError, match=f"cannot read or write {path}: Perm") as caught, storage_errors(path):
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
@@ -78,7 +78,7 @@ def test_a_read_error_is_not_reported_as_a_write_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("call", ["fsync", "rename"])
 def test_a_failure_leaves_nothing_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    """Neither does a file that a killed process left, which may have another mode."""
+    """A failed write leaves no temporary file, not even one that a killed process had left before."""
     path = tmp_path / "file"
     temporary_name(path).write_bytes(b"left by a killed process")
     if call == "fsync":
@@ -91,7 +91,7 @@ def test_a_failure_leaves_nothing_beside(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_new_file_has_the_mode_that_was_asked_for(tmp_path: Path) -> None:
-    """Also where a killed process left a file with another one."""
+    """A new file gets the given mode, even if a killed process left a temporary file with another mode."""
     path = tmp_path / "key"
     temporary_name(path).write_bytes(b"")
     temporary_name(path).chmod(0o644)
@@ -100,7 +100,7 @@ def test_a_new_file_has_the_mode_that_was_asked_for(tmp_path: Path) -> None:
 
 
 def test_discarding_removes_the_file_and_what_was_begun(tmp_path: Path) -> None:
-    """A file that does not exist is no error."""
+    """``discard`` removes a file and its temporary file. It is no error if they do not exist."""
     path = tmp_path / "file"
     path.write_bytes(b"")
     temporary_name(path).write_bytes(b"")
@@ -110,7 +110,7 @@ def test_discarding_removes_the_file_and_what_was_begun(tmp_path: Path) -> None:
 
 
 def test_new_directories_are_synced_from_the_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name of each is on disk before anything is in it. Those that exist are left alone."""
+    """The names of new directories are synced, parents first. Existing directories are not changed."""
     synced: list[Path] = []
     monkeypatch.setattr(durable, "sync_directory", synced.append)
     make_directories(tmp_path / "a/b/c", 0o700)
@@ -122,7 +122,7 @@ def test_new_directories_are_synced_from_the_top(tmp_path: Path, monkeypatch: py
 
 
 def test_a_directory_behind_a_link(tmp_path: Path) -> None:
-    """The directory that a user named may be a link."""
+    """Directories and files can be created through a link, because a directory that a user names may be one."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     make_directories(tmp_path / "link/a/b")
@@ -133,7 +133,7 @@ def test_a_directory_behind_a_link(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_listed_is_synced_with_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A drop directory, which others may only write to, cannot be opened."""
+    """If a directory cannot be opened because this user may only write to it, all file systems are synced."""
     calls: list[str] = []
 
     def refuse(_: Path) -> None:

@@ -1,4 +1,4 @@
-"""The home of this user, also where nothing names it."""
+"""The home directory of this user, even if neither ``HOME`` nor the list of users names it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from workspaces.users import as_ordinary_user
 
 
 def test_the_home_is_what_the_environment_or_the_list_of_users_says() -> None:
-    """A relative ``HOME`` counts as none."""
+    """The home is an absolute ``HOME``. A relative ``HOME`` is ignored."""
     assert home_directory({"HOME": "/somewhere"}) == Path("/somewhere")
     assert home_directory({"HOME": "relative"}) == Path.home()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 def test_a_user_without_any_home_gets_one_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container's user often has no entry, and no ``HOME``: that is no reason to end with a traceback."""
+    """A user with neither ``HOME`` nor an entry in the list of users, as in many containers, causes no traceback."""
     monkeypatch.delenv("HOME")
 
     def look() -> None:
@@ -31,7 +31,7 @@ def test_a_user_without_any_home_gets_one_that_does_not_exist(monkeypatch: pytes
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 def test_a_home_is_closed_only_to_whom_may_not_enter_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Only what lies below it counts, however deep, and root may enter each."""
+    """A path is in a closed home only if it is below the home and this user, unlike root, cannot enter the home."""
     tmp_path.chmod(0o700)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()

@@ -1,4 +1,4 @@
-"""Files are found as a process inside the root would find them, and never one of the host."""
+"""Paths lead to the files that a process inside the root would find, and never to a file of the host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from securebench.fs.resolve import opened_inside
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    """Give an image with one library, beside a file of the host that no image has."""
+    """Return the root of an image with one library. A file of the host, called ``secret``, is next to the root."""
     (tmp_path / "secret").write_text("the host's")
     root = tmp_path / "root"
     (root / "usr/lib64").mkdir(parents=True)
@@ -21,13 +21,13 @@ def image(tmp_path: Path) -> Path:
 
 
 def content(image: Path, path: str) -> str | None:
-    """Return what a file of the image holds."""
+    """Return the content of a file of the image, or ``None`` if there is no such file."""
     with opened_inside(image, path) as descriptor:
         return None if descriptor is None else os.pread(descriptor, 100, 0).decode()
 
 
 def test_links_are_followed_inside_the_image(image: Path) -> None:
-    """Absolute ones from its root, relative ones from where they are, and '..' never above it."""
+    """Absolute links start at the image's root, relative links at their directory. '..' never leads above the root."""
     (image / "lib64").symlink_to("usr/lib64")
     (image / "usr/absolute").symlink_to("/lib64/library")
     (image / "usr/up").symlink_to("../../../../lib64/./library")
@@ -37,13 +37,13 @@ def test_links_are_followed_inside_the_image(image: Path) -> None:
 
 @pytest.mark.parametrize("target", ["{host}", "../secret", "../../../../../{host}", "/proc/self/root/{host}"])
 def test_no_link_leads_to_the_host(image: Path, target: str) -> None:
-    """What lies there for the host is not there for the image."""
+    """A link to a path that exists only on the host leads to no file."""
     (image / "link").symlink_to(target.format(host=image.parent / "secret"))
     assert content(image, "/link") is None
 
 
 def test_what_is_no_file_is_not_there(image: Path) -> None:
-    """A directory, a pipe that would block, a loop, a device's stand-in, a file used as a directory, nothing."""
+    """Directories, FIFOs, loops of links, paths below a file and missing paths are not found."""
     os.mkfifo(image / "pipe")
     (image / "loop").symlink_to("loop")
     (image / "circle").symlink_to("usr/../circle")
@@ -52,7 +52,7 @@ def test_what_is_no_file_is_not_there(image: Path) -> None:
 
 
 def test_as_many_links_are_followed_as_the_kernel_follows(image: Path) -> None:
-    """However deep a directory is, it is found with a fixed number of open files."""
+    """A path may have 40 links, the kernel's limit, and lead through many levels of directories."""
     for number in range(60):
         (image / f"l{number}").symlink_to(f"l{number + 1}")
     (image / "l60").write_text("far")
@@ -71,7 +71,7 @@ def test_as_many_links_are_followed_as_the_kernel_follows(image: Path) -> None:
 
 
 def test_nothing_stays_open(image: Path) -> None:
-    """Also where the search ends in the middle."""
+    """No descriptor stays open, even if a path cannot be followed to its end."""
     (image / "loop").symlink_to("usr/lib64/../../loop")
     before = len(list(Path("/proc/self/fd").iterdir()))
     for path in ("/usr/lib64/library", "/loop", "/nothing/there"):

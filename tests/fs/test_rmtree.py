@@ -1,4 +1,4 @@
-"""Removal takes a whole tree, whatever is in it, and nothing that SecureBench did not make."""
+"""A whole tree is removed, whatever it contains, but only if SecureBench created its directory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_SECONDS = 10.0
 
 @pytest.mark.parametrize("name", variants(trees.TRAPS, small_trap))
 def test_every_trap_is_removed(workspace: Path, host_canary: Path, name: str) -> None:
-    """H08, H11, G13: whatever an agent left is gone in bounded time, and what its links lead to is not."""
+    """H08, H11, G13: each hostile tree is removed in bounded time. The targets of its links are not."""
     trees.TRAPS[name].build(workspace)
     with processor_seconds(MAX_SECONDS):
         remove_tree(workspace)
@@ -42,7 +42,7 @@ def test_every_trap_is_removed(workspace: Path, host_canary: Path, name: str) ->
 
 @pytest.mark.parametrize("name", ["locked_directory", "locked_workspace", "unwritable_directory", "deep_tree"])
 def test_an_ordinary_user_removes_their_own(name: str) -> None:
-    """H11: a directory that its owner closed to themselves is opened again on the way."""
+    """H11: an ordinary user can remove a very deep tree, and directories to which they removed their own rights."""
     with open_directory() as root:
 
         def build_and_remove() -> None:
@@ -56,7 +56,7 @@ def test_an_ordinary_user_removes_their_own(name: str) -> None:
 
 
 def test_links_are_removed_and_not_followed(workspace: Path, host_canary: Path) -> None:
-    """H01, H02: a link to a file or directory of the host goes, and what it led to stays."""
+    """H01, H02: a link to a file or directory of the host is removed, and its target is not."""
     (workspace / "file").symlink_to(host_canary)
     (workspace / "directory").symlink_to(host_canary.parent)
     (workspace / "inner").mkdir()
@@ -66,7 +66,7 @@ def test_links_are_removed_and_not_followed(workspace: Path, host_canary: Path) 
 
 
 def test_few_descriptors_are_enough(workspace: Path) -> None:
-    """H08: the depth of a tree does not decide how many files are open."""
+    """H08: a deep tree is removed with fewer than 40 open files."""
     trees.TRAPS["deep_tree"].build(workspace)
     before = _open_descriptors()
     peak = _peak_descriptors(lambda: remove_tree(workspace))
@@ -74,13 +74,13 @@ def test_few_descriptors_are_enough(workspace: Path) -> None:
 
 
 def test_nothing_to_remove_is_no_error(workspace: Path) -> None:
-    """A workspace that is not there is removed already."""
+    """Removing a workspace that does not exist is no error."""
     remove_tree(workspace / "absent")
     remove_tree(workspace / "absent/below")
 
 
 def test_a_workspace_replaced_by_a_link_is_left_alone(workspace: Path, host_canary: Path) -> None:
-    """H12: where a workspace was replaced by a link, neither the link nor what it leads to is removed."""
+    """H12: if a workspace was replaced by a link, neither the link nor its target is removed."""
     workspace.rmdir()
     workspace.symlink_to(host_canary.parent)
     with pytest.raises(StorageError, match="is not a directory") as refused:
@@ -91,7 +91,7 @@ def test_a_workspace_replaced_by_a_link_is_left_alone(workspace: Path, host_cana
 
 
 def test_workspaces_replaced_by_a_link_are_left_alone(workspace: Path, tmp_path: Path) -> None:
-    """H12: the directory above cannot be a link either."""
+    """H12: if the directory above a workspace was replaced by a link, nothing is removed."""
     workspace.parent.rename(tmp_path / "moved")
     workspace.parent.symlink_to(tmp_path / "moved")
     with pytest.raises(StorageError):
@@ -102,7 +102,7 @@ def test_workspaces_replaced_by_a_link_are_left_alone(workspace: Path, tmp_path:
 
 
 def test_only_what_lies_in_a_marked_directory_is_removed(tmp_path: Path) -> None:
-    """H12: a directory of somebody else stays, whatever path a caller got wrong."""
+    """H12: a directory that SecureBench did not create is not removed, even if a caller passes a wrong path."""
     (tmp_path / "home/precious").mkdir(parents=True)
     for path in (tmp_path / "home", tmp_path / "home/precious"):
         with pytest.raises(StorageError) as refused:
@@ -112,7 +112,7 @@ def test_only_what_lies_in_a_marked_directory_is_removed(tmp_path: Path) -> None
 
 
 def test_a_link_is_no_marker(tmp_path: Path) -> None:
-    """H12: a marker must be a file of its own."""
+    """H12: a link to a file does not count as the marker of a directory."""
     (tmp_path / "home/precious").mkdir(parents=True)
     (tmp_path / "real").write_text("marker")
     (tmp_path / "home" / MARKER).symlink_to(tmp_path / "real")
@@ -123,7 +123,7 @@ def test_a_link_is_no_marker(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["mounted", "."])
 @pytest.mark.parametrize("kind", ["tmpfs", "bind"])
 def test_a_mount_is_not_entered(workspace: Path, host_canary: Path, kind: str, where: str) -> None:
-    """H12: what is mounted at or below a workspace is not emptied, even if it is of the same file system."""
+    """H12: a mount at or below a workspace keeps its content, even if it is a bind mount of the same file system."""
     if os.getuid() != 0:
         pytest.skip("only root mounts")
     mounted = workspace / where
@@ -142,7 +142,7 @@ def test_a_mount_is_not_entered(workspace: Path, host_canary: Path, kind: str, w
 
 
 def test_an_immutable_file_is_named(workspace: Path) -> None:
-    """H11: what cannot be removed even by root is named, with what to do about it."""
+    """H11: if not even root can remove a file, the error names the file and says what to do."""
     if os.getuid() != 0 or shutil.which("chattr") is None:
         pytest.skip("only root, with chattr, makes a file immutable")
     (workspace / "stuck").write_text("content")
@@ -157,13 +157,13 @@ def test_an_immutable_file_is_named(workspace: Path) -> None:
 
 
 def test_a_private_directory_is_for_its_owner_alone(tmp_path: Path) -> None:
-    """H06: nobody else on the machine reaches what an agent wrote, a set-id file above all."""
+    """H06: a private directory has mode 0700: other users must not reach files of an agent, such as set-id files."""
     make_private_directory(tmp_path / "run/workspaces")
     assert stat.S_IMODE((tmp_path / "run/workspaces").stat().st_mode) == 0o700
 
 
 def test_a_private_directory_is_made_once_by_many_threads(tmp_path: Path) -> None:
-    """Workers that start together all find the directory, and none takes it for somebody else's."""
+    """Threads that create the same private directory at once all succeed."""
     errors: list[Exception] = []
 
     def make(number: int) -> None:
@@ -183,7 +183,7 @@ def test_a_private_directory_is_made_once_by_many_threads(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("kind", ["full", "file", "link"])
 def test_a_directory_of_somebody_else_is_not_adopted(tmp_path: Path, kind: str) -> None:
-    """H12: a directory with content and no marker, a file or a link in its place is refused."""
+    """H12: a directory with content but no marker is refused, and so is a file or link at its path."""
     path = tmp_path / "workspaces"
     if kind == "full":
         path.mkdir()
@@ -199,7 +199,7 @@ def test_a_directory_of_somebody_else_is_not_adopted(tmp_path: Path, kind: str) 
 
 
 def test_a_fresh_directory_holds_nothing_of_before(workspace: Path) -> None:
-    """F11: a workspace begins empty and closed to others, whatever was there."""
+    """F11: a new workspace is empty and closed to other users, even if an old one existed."""
     (workspace / "notes").write_text("from the last run")
     workspace.chmod(0o777)
     make_fresh_directory(workspace)
@@ -208,7 +208,7 @@ def test_a_fresh_directory_holds_nothing_of_before(workspace: Path) -> None:
 
 
 def test_a_disk_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
-    """L07: what the operating system refuses is an infrastructure error that says where."""
+    """L07: an error of the operating system becomes a storage error that names the path."""
     (tmp_path / "file").write_text("content")
     with pytest.raises(StorageError, match=r"cannot read or write .*/file/workspaces"):
         make_private_directory(tmp_path / "file/workspaces")
@@ -230,7 +230,10 @@ def _peak_descriptors(action: Callable[[], None]) -> int:
 
 
 def test_a_private_directory_is_removed_with_its_marker_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a power failure, content without a marker would be refused as that of somebody else."""
+    """The marker is removed after all other content is gone and synced.
+
+    After a power failure, a directory with content but no marker would be refused.
+    """
     place = tmp_path / "scratch"
     make_private_directory(place)
     make_fresh_directory(place / "task")
@@ -243,7 +246,7 @@ def test_a_private_directory_is_removed_with_its_marker_last(tmp_path: Path, mon
 
 
 def test_a_directory_of_somebody_else_is_not_removed(tmp_path: Path) -> None:
-    """Without the marker, nothing in it is touched."""
+    """A directory without the marker is refused, and its content stays."""
     (tmp_path / "scratch/inner").mkdir(parents=True)
     with pytest.raises(StorageError, match="did not create it"):
         remove_private_directory(tmp_path / "scratch")

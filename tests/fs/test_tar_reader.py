@@ -1,4 +1,4 @@
-"""Reading tar archives: every format that image tools write, and an error for all else."""
+"""The tar reader reads every format that image tools write, and refuses everything else."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LIMIT = 10_000
 
 
 def read(data: bytes, piece: int = 700) -> list[tuple[Member, bytes]]:
-    """Return the members of an archive that comes in small pieces, with their content."""
+    """Return the members of an archive, with their content. The archive is read in pieces of ``piece`` bytes."""
     reader = TarReader((data[i : i + piece] for i in range(0, len(data), piece)), "it", LIMIT)
     return [(member, b"".join(reader.content())) for member in reader]
 
 
 def patched(data: bytes, at: int, new: bytes) -> bytes:
-    """Return an archive whose first header has other bytes at ``at``, and a checksum that fits them."""
+    """Return the archive ``data`` with the bytes ``new`` at ``at`` in its first header, and a correct checksum."""
     header = bytearray(data[:BLOCK])
     header[at : at + len(new)] = new
     header[148:156] = b" " * 8
@@ -38,7 +38,7 @@ def patched(data: bytes, at: int, new: bytes) -> bytes:
 
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_every_format_is_read(form: int) -> None:
-    """Long names, large owners and content of any size come out as they went in."""
+    """In each format, long names, large user ids, modes, times, and full and empty contents are read correctly."""
     long = "d/" * 40 + "f" * 40
     owner = (2_000_000, 3) if form == tarfile.USTAR_FORMAT else (3_000_000_000, 3)
     data = layer(file(long, b"x" * 1500, mode=0o4755, owner=owner), file("empty", b""), form=form)
@@ -49,7 +49,7 @@ def test_every_format_is_read(form: int) -> None:
 
 
 def test_times_have_nanoseconds() -> None:
-    """Also before 1970, and with more digits than there are nanoseconds."""
+    """Times are read with nanoseconds, also before 1970. Digits after the nanoseconds are dropped."""
     times = {"1.5": 1_500_000_000, "-2.25": -2_250_000_000, "3": 3_000_000_000, "0.1234567891": 123_456_789}
     for text, expected in times.items():
         ((member, _),) = read(layer(with_pax(file("a"), {"mtime": text})))
@@ -57,7 +57,7 @@ def test_times_have_nanoseconds() -> None:
 
 
 def test_content_that_nobody_wants_is_passed_over() -> None:
-    """Each header is found, whatever of the member before was read."""
+    """The next header is found even if the content of the previous member was not read."""
     reader = TarReader([layer(file("a", b"a" * 5000), file("b", b"b"))], "it", LIMIT)
     assert [member.path for member in reader] == [b"a", b"b"]
 
@@ -83,7 +83,7 @@ FAULTY: Mapping[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("name", FAULTY)
 def test_what_is_not_sound_is_refused(name: str) -> None:
-    """H13: nothing is guessed."""
+    """H13: a malformed or truncated archive, or one with unsupported members, is refused."""
     data, reason = FAULTY[name]
     with pytest.raises(ImageError, match=reason) as caught:
         read(data)
@@ -94,7 +94,7 @@ def test_what_is_not_sound_is_refused(name: str) -> None:
     "records", [b"x", b"9 path=ab\n", b"10 path=ab ", b"5 ab\n", b"99 path=a\n", b"0 =\n", b"-5 a=b\n"]
 )
 def test_damaged_records_are_refused(records: bytes) -> None:
-    """H13: lengths, equals signs and line ends must all be right."""
+    """H13: an extended header with a wrong length, or without an equals sign or newline, is refused."""
     entry = tarfile.TarInfo("pax")
     entry.type, entry.size = tarfile.XHDTYPE, len(records)
     data = entry.tobuf(tarfile.USTAR_FORMAT) + records.ljust(BLOCK, b"\0") + layer(file("a"))
@@ -104,7 +104,7 @@ def test_damaged_records_are_refused(records: bytes) -> None:
 
 
 def test_extended_headers_have_a_limit_together() -> None:
-    """H14: neither one huge header nor many of them fill the memory."""
+    """H14: the extended headers of a member have a total limit, which one huge header or many small ones exceed."""
     one = layer(with_pax(file("a"), {"comment": "x" * (LIMIT + 1)}))
     small = layer(with_pax(file("a"), {"comment": "x" * 1000}))
     many = small[: 4 * BLOCK - BLOCK] * 20 + small
@@ -116,9 +116,9 @@ def test_extended_headers_have_a_limit_together() -> None:
 
 @given(st.binary(max_size=3 * BLOCK), st.integers(0, 5 * BLOCK))
 def test_any_bytes_are_read_or_refused(noise: bytes, at: int) -> None:
-    """H13: no archive, however damaged, ends in anything but members or an error of ours."""
+    """H13: any damaged archive is either read or refused with an ``ImageError``. No other error is raised."""
     data = layer(with_pax(file("a" * 120, b"content"), {"mtime": "1.5"}), file("b"))
     try:
         read(data[:at] + noise + data[at + len(noise) :])
     except ImageError as error:
-        assert error.code in {"image-malformed", "image-too-large"}  # noqa: PT017 - it may also be none
+        assert error.code in {"image-malformed", "image-too-large"}  # noqa: PT017 - an error is not required

@@ -1,4 +1,4 @@
-"""The writer's bytes are those of GNU tar's format, for any name, and hashed as they are written."""
+"""The tar writer writes archives that ``tarfile`` can read, with any names, and computes their digest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMES = st.binary(min_size=1, max_size=300).filter(lambda name: not {0, ord("/"
 
 @given(name=_NAMES, target=_NAMES, content=st.binary(max_size=2000))
 def test_what_is_written_is_read(name: bytes, target: bytes, content: bytes) -> None:
-    """H09: names and targets of any bytes and length come back, and so do contents."""
+    """H09: names and link targets of arbitrary bytes, contents, modes and types are read back unchanged."""
     output = io.BytesIO()
     with TarWriter(output) as archive:
         archive.file(name, len(content), (content,), 0o1750)
@@ -38,7 +38,7 @@ def test_what_is_written_is_read(name: bytes, target: bytes, content: bytes) -> 
 
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 1024**2, 5 * 1024**2 + 3])
 def test_pieces_make_no_difference(size: int) -> None:
-    """The same content in other pieces gives the same bytes and digest."""
+    """The archive and its digest do not depend on the size of the pieces in which content is written."""
     content = bytes(index % 251 for index in range(size))
     digests = set()
     for step in (700, 300_000, 1024**2):
@@ -51,7 +51,7 @@ def test_pieces_make_no_difference(size: int) -> None:
 
 
 def test_a_file_of_many_gigabytes_has_a_header() -> None:
-    """A size that octal digits do not hold is written as a number of bytes."""
+    """A size that is too large for the octal digits of its field is written and read back correctly."""
     output = io.BytesIO()
     with TarWriter(output) as archive:
         archive.file(b"name", 9 * 1024**3, ())

@@ -1,4 +1,4 @@
-"""Trees as tar archives and back: a hostile archive never leads out of its directory, and is never half a tree."""
+"""Trees are archived with tar and extracted again. Archives that would write outside, or are truncated, are refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def tar(*members: tuple[str, bytes, dict[str, Any]]) -> list[bytes]:
-    """Return an archive of members: name, content, and attributes of their ``TarInfo``."""
+    """Return an archive of ``members``: the name, content and ``TarInfo`` attributes of each."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as writer:
         for name, content, attributes in members:
@@ -32,13 +32,13 @@ def tar(*members: tuple[str, bytes, dict[str, Any]]) -> list[bytes]:
 
 
 def link(name: str, target: str) -> tuple[str, bytes, dict[str, Any]]:
-    """Return a symbolic link."""
+    """Return a symbolic link as a member for :func:`tar`."""
     return (name, b"", {"type": tarfile.SYMTYPE, "linkname": target})
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Give a directory with a file and a directory, which are replaced."""
+    """Return a directory with old content, which extraction is to replace."""
     made = tmp_path / "made"
     (made / "old").mkdir(parents=True)
     (made / "old" / "file").touch()
@@ -47,7 +47,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_a_tree_comes_back_as_it_was(tmp_path: Path, directory: Path) -> None:
-    """Names, contents, modes and links are the same; owners are those that were given."""
+    """An extracted tree has the same names, contents, modes and links. Its archive has the owner that was given."""
     source = tmp_path / "source"
     (source / "empty").mkdir(parents=True)
     (source / ("long" * 50)).write_bytes(bytes(range(256)) * 5000)
@@ -77,7 +77,7 @@ def test_a_tree_comes_back_as_it_was(tmp_path: Path, directory: Path) -> None:
 
 
 def test_a_file_is_an_archive_too(tmp_path: Path) -> None:
-    """The archive of a file has one member, with the name that was given."""
+    """The archive of a file has one member, which has the given name."""
     (tmp_path / "check.py").write_text("pass")
     with tarfile.open(fileobj=io.BytesIO(b"".join(archive(tmp_path / "check.py", "x.py", (0, 0))))) as reader:
         (member,) = reader.getmembers()
@@ -86,7 +86,7 @@ def test_a_file_is_an_archive_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["top/../../out", "top/x/../../../out", "../out", "top/./x", "top//x"])
 def test_a_path_that_leads_elsewhere_is_refused(directory: Path, path: str) -> None:
-    """No member is written outside of the directory."""
+    """A path with ``..``, ``.`` or an empty component is refused, and nothing is written outside the directory."""
     with pytest.raises(ImageError, match="outside the archived directory"):
         replace_content(directory, tar(("top/fine", b"", {}), (path, b"x", {})))
     assert not (directory.parent / "out").exists()
@@ -94,14 +94,14 @@ def test_a_path_that_leads_elsewhere_is_refused(directory: Path, path: str) -> N
 
 @pytest.mark.parametrize("target", ["..", "/tmp", "."])
 def test_no_link_is_followed(directory: Path, target: str) -> None:
-    """A member below a link is refused."""
+    """A member whose path leads through a link is refused."""
     with pytest.raises((ImageError, OSError)):
         replace_content(directory, tar(link("top/link", target), ("top/link/out", b"x", {})))
     assert sorted(path.name for path in directory.parent.iterdir()) == ["made"]
 
 
 def test_a_part_of_an_archive_is_refused(directory: Path) -> None:
-    """An archive that ends early, as of a broken connection, is an error and never a smaller tree."""
+    """An archive that ends early, for example because a connection broke, is refused."""
     (whole,) = tar(("top/one", b"1" * 2000, {}), ("top/two", b"2", {}))
     for size in (0, 512, 1500, 2560, 3072):
         with pytest.raises(ImageError):
@@ -109,13 +109,13 @@ def test_a_part_of_an_archive_is_refused(directory: Path) -> None:
 
 
 def test_a_path_twice_is_refused(directory: Path) -> None:
-    """Which of two files is meant is not guessed."""
+    """An archive with two members of the same path is refused."""
     with pytest.raises(ImageError, match="contradict"):
         replace_content(directory, tar(("top/x", b"1", {}), ("top/x", b"2", {})))
 
 
 def test_other_names_of_a_file_share_it(directory: Path) -> None:
-    """Hard links of files, links and FIFOs are that; one to a file that is not there is refused."""
+    """Files and links may have hard links. A hard link to a missing file is refused."""
     hard: dict[str, Any] = {"type": tarfile.LNKTYPE, "linkname": "top/a/file"}
     replace_content(directory, tar(("top/a/file", b"text", {}), ("top/b", b"", hard)))
     assert (directory / "b").read_text() == "text"
@@ -126,7 +126,7 @@ def test_other_names_of_a_file_share_it(directory: Path) -> None:
 
 
 def test_set_id_bits_are_dropped_and_devices_never_made(directory: Path) -> None:
-    """A FIFO or device is a FIFO, which nobody who reads the directory accepts."""
+    """Set-id bits are dropped. FIFOs and devices become FIFOs, so that the next reader refuses the directory."""
     kinds = (tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE)
     members: list[tuple[str, bytes, dict[str, Any]]] = [(f"top/{kind!r}", b"", {"type": kind}) for kind in kinds]
     replace_content(directory, tar(("top/suid", b"x", {"mode": 0o6755}), *members))
@@ -150,7 +150,7 @@ def test_set_id_bits_are_dropped_and_devices_never_made(directory: Path) -> None
 def test_a_tree_above_the_limits_is_refused_by_who_reads_it(
     directory: Path, limits: TreeLimits, members: list[tuple[str, bytes, dict[str, Any]]]
 ) -> None:
-    """It is not written whole, and what is written exceeds the limits."""
+    """A tree above the limits is written only in part. That part exceeds them, too, so that its reader refuses it."""
     replace_content(directory, tar(("top/first", b"x", {}), *members), limits)
     with pytest.raises(TreeRefusedError) as refused:
         list(walk(directory, limits, WORKSPACE))

@@ -1,4 +1,4 @@
-"""The writer makes new files below its root, through no link, and over nothing."""
+"""The tree writer creates files below its root, follows no link, and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workspaces.users import ORDINARY_USER
 
 
 def test_it_makes_files_and_their_parents(tmp_path: Path) -> None:
-    """A file appears with its content, mode and directories."""
+    """The writer creates a file with its content and mode, a directory, and their missing parents."""
     with TreeWriter(tmp_path) as writer:
         writer.write_file(b"a/b/file", (b"con", b"tent"), 0o444)
         writer.make_directory(b"a/c")
@@ -23,7 +23,7 @@ def test_it_makes_files_and_their_parents(tmp_path: Path) -> None:
 
 
 def test_the_umask_does_not_matter(tmp_path: Path) -> None:
-    """An agent can read what it is given, however closed the tester's own files are."""
+    """Modes do not depend on the tester's umask, so that an agent can read the files that it is given."""
     before = os.umask(0o077)
     try:
         with TreeWriter(tmp_path) as writer:
@@ -36,7 +36,7 @@ def test_the_umask_does_not_matter(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["file", "link", "dangling", "directory", "fifo"])
 def test_nothing_is_written_over(tmp_path: Path, host_canary: Path, kind: str) -> None:
-    """A13: whatever lies at the place already stops the writer."""
+    """A13: if anything exists at the path, even a dangling link, the writer raises ``FileExistsError``."""
     place = tmp_path / "place"
     if kind == "file":
         place.write_text("theirs")
@@ -51,14 +51,14 @@ def test_nothing_is_written_over(tmp_path: Path, host_canary: Path, kind: str) -
 
 
 def test_a_parent_that_is_a_link_stops_it(tmp_path: Path, host_canary: Path) -> None:
-    """A13, H02: nothing is written through a link that somebody put in the place of a directory."""
+    """A13, H02: the writer refuses to write through a link that took the place of a parent directory."""
     (tmp_path / "directory").symlink_to(host_canary.parent)
     with TreeWriter(tmp_path) as writer, pytest.raises(OSError, match=r"Not a directory|symbolic links"):
         writer.write_file(b"directory/file", (b"ours",), 0o644)
 
 
 def test_the_owner_gets_what_is_not_kept(tmp_path: Path) -> None:
-    """D10: a read-only file stays ours, so that its reader cannot change its mode."""
+    """D10: entries with ``keep_owner`` stay ours, so that the agent cannot change their modes. It owns the others."""
     if os.getuid() != 0:
         pytest.skip("only root gives files away")
     with TreeWriter(tmp_path, (ORDINARY_USER, ORDINARY_USER)) as writer:
@@ -70,7 +70,7 @@ def test_the_owner_gets_what_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_a_link_is_made_and_not_followed(tmp_path: Path) -> None:
-    """A link appears as it is, wherever it leads; nothing is written through it."""
+    """A link is created with any target. Nothing is written through it, and it is not replaced."""
     with TreeWriter(tmp_path) as writer:
         writer.make_link(b"a/link", b"../b")
         with pytest.raises(OSError, match=r"link|directory"):

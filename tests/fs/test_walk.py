@@ -1,4 +1,4 @@
-"""The walk yields plain entries in one order, refuses everything else, and is bounded in every direction."""
+"""A walk yields files and directories in a fixed order, refuses what its rules do not allow, and has limits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _descriptors() -> set[str]:
 
 
 def test_entries_come_parents_first_in_byte_order(tmp_path: Path) -> None:
-    """A walk yields parents before children, and names in byte order, whatever order the file system has."""
+    """A walk yields parents before children, and names in byte order, whatever the order of the file system."""
     for name in ("b", "a", "Z"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)
@@ -48,7 +48,7 @@ def test_entries_come_parents_first_in_byte_order(tmp_path: Path) -> None:
 
 
 def test_an_entry_says_what_it_is(tmp_path: Path) -> None:
-    """An entry has its kind, size, executable bit and target, and a file its content."""
+    """An entry of a link has a target. An entry of a file has a size, an executable bit and content."""
     (tmp_path / "program").write_bytes(b"#!/bin/sh\n")
     (tmp_path / "program").chmod(0o755)
     (tmp_path / "link").symlink_to("program")
@@ -63,7 +63,7 @@ def test_an_entry_says_what_it_is(tmp_path: Path) -> None:
 
 
 def test_descriptors_are_closed_whatever_happens(tmp_path: Path) -> None:
-    """No descriptor stays open after a walk that ended, was refused, or was left half-way."""
+    """No descriptor stays open after a walk that ended, was closed early, or was refused."""
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/b/file").write_text("content")
     before = _descriptors()
@@ -78,7 +78,7 @@ def test_descriptors_are_closed_whatever_happens(tmp_path: Path) -> None:
 
 
 def test_offenders_are_all_named(tmp_path: Path) -> None:
-    """Every offender of a tree is named, and what stands beside them is still looked at."""
+    """The error names every refused entry of a tree: the walk continues after the first one."""
     os.mkfifo(tmp_path / "a-pipe")
     (tmp_path / "b").write_text("content")
     (tmp_path / "c").symlink_to("/etc/passwd")
@@ -88,7 +88,7 @@ def test_offenders_are_all_named(tmp_path: Path) -> None:
 
 
 def test_the_list_of_offenders_is_bounded(tmp_path: Path) -> None:
-    """A walk over thousands of offenders stops after the first few."""
+    """A walk stops after ``MAX_OFFENDERS`` refused entries."""
     for number in range(MAX_OFFENDERS * 3):
         (tmp_path / f"{number:03}").symlink_to("/etc/passwd")
     assert len(_refused(tmp_path).offenders) == MAX_OFFENDERS
@@ -105,7 +105,7 @@ def test_the_list_of_offenders_is_bounded(tmp_path: Path) -> None:
     ],
 )
 def test_each_limit_holds_exactly(tmp_path: Path, limits: TreeLimits, refusal: TreeRefusal) -> None:
-    """H08: a tree at its limits is walked; one more of anything is refused."""
+    """H08: a tree that exactly reaches the limits is walked. A tree that exceeds one of them is refused."""
     (tmp_path / "one/two").mkdir(parents=True)
     (tmp_path / "one/two/ab").write_bytes(b"12345")
     (tmp_path / "one/two/c").write_bytes(b"12345")
@@ -116,20 +116,20 @@ def test_each_limit_holds_exactly(tmp_path: Path, limits: TreeLimits, refusal: T
 
 
 def test_a_sparse_file_weighs_what_it_claims(tmp_path: Path) -> None:
-    """H07: apparent sizes count, and are refused before a byte is read."""
+    """H07: a sparse file counts with its apparent size."""
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(20 * 1024**3)
     assert _refused(tmp_path).refusal is TreeRefusal.TOO_LARGE
 
 
 def test_a_link_is_refused_where_links_are(tmp_path: Path) -> None:
-    """Without links, one that leads nowhere bad is refused too."""
+    """If the rules allow no links, even a link to a path inside the tree is refused."""
     (tmp_path / "link").symlink_to("file")
     assert _refused(tmp_path, rules=TreeRules()).offenders == ("link: is a link",)
 
 
 def test_a_device_is_refused_before_it_is_opened(tmp_path: Path) -> None:
-    """H05: a device node is told from a file by its status alone: opening one can do things."""
+    """H05: a device node is recognized by its status and refused. Opening a device can have side effects."""
     if os.getuid() != 0:
         pytest.skip("only root makes device nodes")
     os.mknod(tmp_path / "console", stat.S_IFCHR | 0o666, os.makedev(5, 1))
@@ -137,7 +137,7 @@ def test_a_device_is_refused_before_it_is_opened(tmp_path: Path) -> None:
 
 
 def test_a_root_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    """H12: a walk does not begin at a link, wherever it leads."""
+    """H12: a walk whose root is a link is refused. A root that does not exist is reported as missing."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     assert _refused(tmp_path / "link").refusal is TreeRefusal.UNSAFE
@@ -146,7 +146,7 @@ def test_a_root_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o000, 0o100, 0o400, 0o077])
 def test_who_walks_makes_no_difference(mode: int) -> None:
-    """H11: a directory closed to its owner is refused, for root as for an ordinary user."""
+    """H11: a directory that its owner cannot read and enter is refused, for root as well as for an ordinary user."""
     with open_directory() as root:
 
         def close_and_walk() -> None:
@@ -160,7 +160,7 @@ def test_who_walks_makes_no_difference(mode: int) -> None:
 
 
 def test_a_file_that_grows_or_shrinks_is_refused(tmp_path: Path) -> None:
-    """A file gives exactly the bytes that it said it had, or none of its reading counts."""
+    """Reading a file fails if its size has changed since its entry was created."""
     for size in (4, 6):
         (tmp_path / "file").write_bytes(bytes(size))
         status = (tmp_path / "file").stat()
@@ -173,23 +173,23 @@ def test_a_file_that_grows_or_shrinks_is_refused(tmp_path: Path) -> None:
 
 
 class TestWalkAt:
-    """One file or directory of a tree."""
+    """Tests of ``walk_at``, which walks one file or directory of a tree."""
 
     def test_a_file_is_one_entry(self, tmp_path: Path) -> None:
-        """A file below two directories is the only entry, under its last name."""
+        """For the path of a file, the only entry is that file, and its path is its last name."""
         (tmp_path / "a/b").mkdir(parents=True)
         (tmp_path / "a/b/file").write_text("content")
         (entry,) = walk_at(tmp_path, "a/b/file")
         assert (entry.path, entry.size) == (b"file", 7)
 
     def test_a_directory_comes_with_what_is_in_it(self, tmp_path: Path) -> None:
-        """A directory is walked from itself on."""
+        """For the path of a directory, the first entry is the directory, and its content follows."""
         (tmp_path / "a/b/c").mkdir(parents=True)
         assert [entry.path for entry in walk_at(tmp_path, "a/b")] == [b"b", b"b/c"]
 
     @pytest.mark.parametrize("path", ["link/file", "real/link", "link"])
     def test_no_link_is_followed(self, tmp_path: Path, path: str) -> None:
-        """A link is refused on the way and at the end."""
+        """A link is refused, whether it is a parent or the last component of the path."""
         (tmp_path / "real").mkdir()
         (tmp_path / "real/file").write_text("content")
         (tmp_path / "real/link").symlink_to("file")
@@ -200,7 +200,7 @@ class TestWalkAt:
 
     @pytest.mark.parametrize("path", ["absent", "absent/file", "real/absent"])
     def test_what_is_not_there_is_missing(self, tmp_path: Path, path: str) -> None:
-        """A path of which any part is absent is missing, not unsafe."""
+        """A path of which any component does not exist is reported as missing, not as unsafe."""
         (tmp_path / "real").mkdir()
         with pytest.raises(TreeRefusedError) as refused:
             list(walk_at(tmp_path, path))
@@ -220,15 +220,15 @@ class TestWalkAt:
     ],
 )
 def test_names_are_shown_harmless(name: bytes, shown: str) -> None:
-    """H09: a name in a message cannot move a cursor, turn text round, break a line or fill a screen."""
+    """H09: a name in a message cannot move the cursor, reverse the text direction, break a line or fill a screen."""
     assert printable_name(name) == shown
 
 
 class TestStatus:
-    """A walk over everything, whatever it is, that opens no file."""
+    """Tests of the rules ``STATUS``, with which a walk yields entries of all kinds and opens no file."""
 
     def test_every_kind_is_yielded(self, tmp_path: Path) -> None:
-        """Special files, closed files and set-id bits are for the caller to judge."""
+        """Special files, unreadable files, files with set-id bits and links are yielded without a descriptor."""
         os.mkfifo(tmp_path / "fifo")
         (tmp_path / "closed").touch(0o000)
         (tmp_path / "setuid").touch()
@@ -248,7 +248,7 @@ class TestStatus:
         assert {entry.descriptor for entry in found.values()} == {-1}
 
     def test_its_limits_hold(self, tmp_path: Path) -> None:
-        """Of entries and of depth."""
+        """With ``STATUS``, the limits of entries and depth still apply."""
         (tmp_path / "a/b/c").mkdir(parents=True)
         assert _refused(tmp_path, TreeLimits(entries=2), STATUS).refusal is TreeRefusal.TOO_LARGE
         assert _refused(tmp_path, TreeLimits(depth=2), STATUS).refusal is TreeRefusal.UNSAFE

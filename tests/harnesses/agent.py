@@ -23,33 +23,33 @@ for number in itertools.count():
 
 
 def honest() -> None:
-    """Answer the question of the task file."""
+    """Print an answer to the question in the task file, and write another one to ``answer.txt``."""
     task = json.loads(Path(os.environ["SECUREBENCH_TASK_FILE"]).read_text())
-    print(f"answer to {task['question']}")  # noqa: T201 - its answer
+    print(f"answer to {task['question']}")  # noqa: T201 - the agent's answer
     Path("answer.txt").write_text("from a file")
 
 
 def crash() -> None:
-    """End badly, after good work."""
+    """Write an answer, then exit with code 3."""
     Path("answer.txt").write_text("good work")
     raise SystemExit(3)
 
 
 def hang() -> None:
-    """Never end."""
+    """Write an answer, then sleep for ten minutes."""
     Path("answer.txt").write_text("good work")
     time.sleep(600)
 
 
 def gigabyte() -> None:
-    """Write a gigabyte: all of it, though gVisor takes only 64 KiB of each write to a pipe."""
+    """Write a gigabyte to stdout. The buffer repeats short writes: gVisor takes only 64 KiB per write to a pipe."""
     block = b"x" * (1 << 20)
     for _ in range(1024):
         sys.stdout.buffer.write(block)
 
 
 def binary() -> None:
-    """Write what is no text."""
+    """Write bytes that are not valid UTF-8."""
     os.write(1, bytes(range(256)))
 
 
@@ -58,17 +58,17 @@ def nothing() -> None:
 
 
 def survivor() -> None:
-    """Leave a process behind that keeps changing a file."""
+    """Start a process that keeps changing a file, and exit without ending it."""
     subprocess.Popen([sys.executable, "-c", FLIPPER], start_new_session=True)
     while not Path("flipping").exists():
         time.sleep(0.01)
 
 
 def notes() -> None:
-    """Leave notes for the next task, and print those of the last one."""
+    """Write a note for the next task into each directory, and print whether the last task left one there."""
     for directory in ("/tmp", "/dev/shm", ".", "/opt/securebench/agent"):
         note = Path(directory) / "note"
-        print(directory, note.exists())  # noqa: T201 - its answer
+        print(directory, note.exists())  # noqa: T201 - the agent's answer
         try:
             note.write_text("from the last task")
         except OSError:
@@ -76,7 +76,7 @@ def notes() -> None:
 
 
 def privileges() -> None:
-    """Try what only a privileged process may, and print what worked."""
+    """Try operations that a sandbox must prevent, and print the names of those that worked."""
     attempts: dict[str, Callable[[], object]] = {
         "device": lambda: os.mknod("device", stat.S_IFCHR | 0o666, os.makedev(1, 3)),
         "hard link": lambda: os.link("/etc/passwd", "stolen"),
@@ -89,12 +89,12 @@ def privileges() -> None:
             attempt()
         except (OSError, subprocess.CalledProcessError):
             continue
-        print(name)  # noqa: T201 - its answer
-    print("done")  # noqa: T201 - its answer
+        print(name)  # noqa: T201 - the agent's answer
+    print("done")  # noqa: T201 - the agent's answer
 
 
 def read_only_asset() -> None:
-    """Try to change a read-only asset in each way, and print what worked."""
+    """Try several ways to change a read-only asset, and print those that worked and the asset's content."""
     asset = Path("data/input.csv")
     attempts: dict[str, Callable[[], object]] = {
         "write": lambda: asset.write_text("changed"),
@@ -109,12 +109,12 @@ def read_only_asset() -> None:
             attempt()
         except OSError:
             continue
-        print(name)  # noqa: T201 - its answer
-    print(asset.read_text())  # noqa: T201 - its answer
+        print(name)  # noqa: T201 - the agent's answer
+    print(asset.read_text())  # noqa: T201 - the agent's answer
 
 
 def replace_directory() -> None:
-    """Put another directory in the place of the one that a read-only asset lies in."""
+    """Replace the directory that contains a read-only asset with another directory."""
     Path("data").rename("away")
     Path("data").mkdir()
     Path("data/input.csv").write_text("changed")

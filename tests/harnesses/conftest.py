@@ -1,4 +1,4 @@
-"""A task, a place to work and a scripted driver, for tests of harnesses."""
+"""Tasks, a scripted driver and a bench that runs a harness on a task, for tests of harnesses."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ PATCH_VIEW = replace(
 )
 
 NEVER_OF_GVISOR = ("fifo", "unix_socket")
-"""Traps that gVisor makes in its own kernel alone, as its gofer makes neither FIFOs nor sockets: what is left on the
-host never holds one, so that there is nothing to refuse, and what else is in it is sealed."""
+"""Traps that never reach the host with gVisor: FIFOs and sockets exist only in its own kernel. The workspace on the
+host then has nothing to refuse, and its other files are sealed."""
 
 
 def with_assets(view: AgentView, root: Path, *files: FileReference) -> AgentView:
-    """Return ``view`` with these assets below ``root``."""
+    """Return ``view`` with ``files`` as assets below ``root``."""
     raw: list[JsonValue] = [file.path for file in files]
     assets = Resource("assets", raw, Visibility.PUBLIC, ResourceKind.ASSETS, files)
     return replace(view, resources=ResourceBundle((*view.resources, assets)), assets=AssetRoot(root))
@@ -69,7 +69,7 @@ def with_assets(view: AgentView, root: Path, *files: FileReference) -> AgentView
 
 @dataclass
 class Bench:
-    """Everything that a harness is lent, and what it reported."""
+    """What a harness needs to run a task, and the events that it reported."""
 
     driver: SandboxDriver
     root: Path
@@ -84,16 +84,16 @@ class Bench:
 
     @property
     def is_gvisor(self) -> bool:
-        """Whether its sandboxes have a kernel of their own."""
+        """Whether the driver's sandboxes run in gVisor, which has its own kernel."""
         return self.driver.info().runtime == "runsc"
 
     @property
     def store(self) -> CandidateStore:
-        """The store."""
+        """The store of candidates."""
         return CandidateStore(self.root / "candidates")
 
     def context(self) -> ProduceContext:
-        """Return what a harness is lent."""
+        """Return the context that a harness gets for a task."""
         return ProduceContext(
             driver=self.driver,
             store=self.store,
@@ -107,24 +107,24 @@ class Bench:
     def produce(self, view: AgentView = VIEW, **config: object) -> AgentResult:
         """Run the command harness with ``config`` (default: the program ``agent``)."""
         settings: dict[str, object] = {"command": ("agent",), "timeout_seconds": 30.0, **config}
-        harness = CommandHarnessProducer(CommandConfig(**settings))  # type: ignore[arg-type]  # a test's own keywords
+        harness = CommandHarnessProducer(CommandConfig(**settings))  # type: ignore[arg-type]  # keywords of the test
         return harness.produce(view, self.context())
 
     def agent_output(self) -> list[tuple[JsonValue, JsonValue]]:
-        """Return stream and text of each ``agent_output`` event."""
+        """Return the stream and the text of each ``agent_output`` event."""
         found = [event for event in self.events if event.kind is EventKind.AGENT_OUTPUT]
         return [(event.data["stream"], event.data["text"]) for event in found]
 
 
 @pytest.fixture
 def scripted() -> ScriptedDriver:
-    """Give a scripted driver."""
+    """Return a scripted driver."""
     return ScriptedDriver()
 
 
 @pytest.fixture
 def bench(scripted: ScriptedDriver, tmp_path: Path) -> Iterator[Bench]:
-    """Give a bench on the scripted driver."""
+    """Yield a bench with the scripted driver, and remove its workspace after the test."""
     bench = Bench(scripted, tmp_path)
     yield bench
     remove_tree(bench.workspace)
@@ -132,7 +132,7 @@ def bench(scripted: ScriptedDriver, tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.fixture(scope="session")
 def _repository_image(store: ImageStore, doomed_images: list[str], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Give the name of an image in the store that has a repository."""
+    """Add an image with a repository to the store, and return the image's name."""
     reference = f"securebench-tests/repository:{os.getpid()}"
     root = tmp_path_factory.mktemp("repository")
     repository.make_repository(root)
@@ -143,7 +143,7 @@ def _repository_image(store: ImageStore, doomed_images: list[str], tmp_path_fact
 
 @pytest.fixture(scope="session")
 def repository_in_engine(engine: Engine, store: ImageStore, _repository_image: str) -> Iterator[AgentView]:
-    """Give a task in a repository, in an image that the engine has."""
+    """Load the image with a repository into the engine, and yield a task in that image."""
     load_into_engine(engine, store, _repository_image, lambda _line: None)
     yield replace(PATCH_VIEW, environment=replace(PATCH_VIEW.environment, image=_repository_image))
     engine.client.remove_image(_repository_image, force=True)
@@ -151,7 +151,7 @@ def repository_in_engine(engine: Engine, store: ImageStore, _repository_image: s
 
 @pytest.fixture
 def repository_view(driver: SandboxDriver, _repository_image: str, request: pytest.FixtureRequest) -> AgentView:
-    """Give a task in a repository, in an image that the driver has."""
+    """Return a task in the image with a repository, which the driver can use."""
     if isinstance(driver, DockerDriver):
         request.getfixturevalue("repository_in_engine")
     return replace(PATCH_VIEW, environment=replace(PATCH_VIEW.environment, image=_repository_image))

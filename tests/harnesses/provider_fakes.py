@@ -1,4 +1,4 @@
-"""A cache of programs, a way out and an image, all fakes, for tests of agents with a provider."""
+"""A fake program cache, a fake gateway and the files of a fake image, for tests of agents with a provider."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ WORKED = RelayReport(
 
 
 def image_files(name: str, platform: str = "") -> dict[str, bytes]:
-    """Return the files of an image that a program runs in, on the platform, by default the first for this machine."""
+    """Return the files of an image in which a program for ``platform`` runs: by default, the first for this machine."""
     loader = PROGRAMS[name].variant(platform or machine_platform()).interpreter
     files = {"/bin/sh": elf_file(MACHINE), "/etc/passwd": b"root:x:0:0::/:\n"}
     return files | ({loader: elf_file(MACHINE, mark=b"GLIBC_PRIVATE")} if loader else {})
 
 
 class FakeStore(AgentStore):
-    """A cache that makes what it is asked for. ``requested`` are the versions."""
+    """A program cache that creates each requested program. ``requested`` lists the requested versions."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(ImageStore(directory))
@@ -58,7 +58,7 @@ class FakeStore(AgentStore):
         platform: str | None = None,
         on_progress: OnProgress | None = None,
     ) -> AgentProgram:
-        """Return a program whose file says for which loader it is made."""
+        """Create and return a program whose executable names the loader of its platform."""
         self.requested.append(version)
         variant = PROGRAMS[name].variant(platform or machine_platform())
         directory = self.images.directory / variant.platform
@@ -77,7 +77,7 @@ class FakeStore(AgentStore):
 
 
 class FakeSession(EgressSession):
-    """A way out that leads nowhere. It reports what it is told to; ``die`` has it die."""
+    """An egress session without connections. ``report`` is its report; :meth:`die` simulates the gateway's death."""
 
     def __init__(self, report: EgressReport, environment: Mapping[str, str]) -> None:
         self.forwarded_ports: tuple[ForwardedPort, ...] = ()
@@ -89,17 +89,17 @@ class FakeSession(EgressSession):
         self._calls: list[Callable[[], None]] = []
 
     def on_death(self, call: Callable[[], None]) -> None:
-        """Remember whom to call."""
+        """Store ``call``, which :meth:`die` calls."""
         self._calls.append(call)
 
     def die(self, error: EgressError) -> None:
-        """Die now."""
+        """Simulate the death of the gateway because of ``error``."""
         self.error = error
         for call in self._calls:
             call()
 
     def close(self) -> EgressReport:
-        """Return the report, or raise what it died of."""
+        """Return the report, or raise the error of :meth:`die`."""
         self.closed += 1
         if self.error is not None:
             raise self.error
@@ -108,24 +108,24 @@ class FakeSession(EgressSession):
 
 @dataclass
 class FakeGateway(Gateway):
-    """A gateway that keeps the plans that it was given. ``relay`` is what its sessions say was relayed."""
+    """A gateway that records the plans of its sessions. ``relay`` is the relay report of each session."""
 
     relay: RelayReport | None = WORKED
     environment: dict[str, str] = field(default_factory=dict)
     plans: list[tuple[TrialId, EgressPlan]] = field(default_factory=list)
     sessions: list[FakeSession] = field(default_factory=list)
     answers: list[ProbeReport] = field(default_factory=list)
-    """What the provider says to each question of the gateway's own; well where there is none left."""
+    """The reports that the next probes return, in order. When none are left, probes succeed."""
     probes: list[tuple[TrialId | None, str]] = field(default_factory=list)
-    """The trial and the model of each of those questions."""
+    """The trial and the model of each probe."""
 
     def probe(self, trial: TrialId | None, plan: RelayPlan, model: str) -> ProbeReport:
-        """Answer from ``answers``."""
+        """Record the probe, and return the next report from ``answers``."""
         self.probes.append((trial, model))
         return self.answers.pop(0) if self.answers else ProbeReport(status=200, input_tokens=9, output_tokens=1)
 
     def open(self, trial: TrialId, plan: EgressPlan) -> FakeSession:
-        """Open a way out."""
+        """Record the plan, and return a fake session."""
         self.plans.append((trial, plan))
         report = EgressReport(decisions={"allowed": 2}, hosts={"example.org": 2}, bytes=7, relay=self.relay)
         self.sessions.append(FakeSession(report, self.environment))
@@ -141,7 +141,7 @@ def run_context(
     variables: Mapping[str, str] | None = None,
     agent: Mapping[str, JsonValue] | None = None,
 ) -> RunContext:
-    """Return what a run lends to a harness before its tasks."""
+    """Return the context that a harness gets to prepare a run."""
     return RunContext(
         driver=driver,
         images=tuple(driver.resolve_image(image) for image in images or (DEFAULT_IMAGE,)),

@@ -1,4 +1,4 @@
-"""A small repository in an image: what is in it, and the traces that an agent may leave in its version control."""
+"""A small repository for an image: its files, and ways in which an agent may manipulate its version control data."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ FILES = {
     "old/deep/two.txt": b"two\n",
 }
 KEPT_CACHE = "fixtures/__pycache__/kept.pyc"
-"""Bytecode that the repository has of its own."""
+"""A bytecode file that is part of the repository."""
 
 
 def image_parts(git: Path) -> tuple[Part, ...]:
-    """Return the members of the image's layer; ``git`` is a repository's version control data."""
+    """Return the members of the image's layer. ``git`` is the repository's ``.git`` directory."""
     top = WORKDIR.strip("/")
     return (
         directory(top),
@@ -53,7 +53,7 @@ def _below(root: Path, name: str) -> list[Part]:
 
 
 def make_repository(root: Path) -> None:
-    """Make a repository with one commit at ``root``, by the git of this machine: nothing in it is hostile yet."""
+    """Make a repository with one commit at ``root``, using the host's git: nothing in the repository is hostile yet."""
     for name, data in FILES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(data)
@@ -63,7 +63,7 @@ def make_repository(root: Path) -> None:
 
 
 def run_git(root: Path, *arguments: str) -> None:
-    """Run git in a repository of ours, with nobody's configuration."""
+    """Run the host's git in a trusted repository, without the configuration of the user or the system."""
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(root),
@@ -77,13 +77,13 @@ _IDENTITY = {"NAME": "Somebody", "EMAIL": "somebody@example.org", "DATE": "2001-
 
 
 def make_variant(root: Path, name: str) -> None:
-    """Make a repository at ``root`` in which the fix was made, and hidden from git in the way that ``name`` says."""
+    """Make a repository at ``root`` that contains the fix, and hide the fix from git with the variant ``name``."""
     root.mkdir(parents=True)
     make_repository(root)
     (root / "src/adder/core.py").write_bytes(FIXED)
     VARIANTS[name](root)
     for path in (root, *root.rglob("*")):
-        path.chmod(path.stat().st_mode | 0o055)  # for whoever is root in a sandbox
+        path.chmod(path.stat().st_mode | 0o055)  # root in a sandbox may be another user on the host
 
 
 def _commands(*commands: str) -> Callable[[Path], None]:
@@ -139,4 +139,4 @@ VARIANTS: dict[str, Callable[[Path], None]] = {
     "removed": _removed,
     "a_file": _exchanged_for_a_file,
 }
-"""Ways to hide a change from git: what makes each, in a repository where the fix was made."""
+"""Ways to hide a change from git. Each function applies one of them to a repository that contains the fix."""

@@ -1,4 +1,4 @@
-"""Events as the two programs print them: of runs with scripted models, shortened to what is read of them."""
+"""Events as Codex and Claude Code print them, from runs with scripted models, reduced to what the parsers read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 def lines(*events: dict[str, Any]) -> bytes:
-    """Return events as a program prints them."""
+    """Return ``events`` as a program prints them: one JSON object per line."""
     return b"".join(json.dumps(event).encode() + b"\n" for event in events)
 
 
 def codex_item(kind: str, *, what: str = "completed", **fields: Any) -> dict[str, Any]:
-    """Return what Codex prints of one item."""
+    """Return the event that Codex prints for an item. ``what`` is ``started`` or ``completed``."""
     return {"type": f"item.{what}", "item": {"id": "item_1", "type": kind, **fields}}
 
 
@@ -38,7 +38,7 @@ CODEX_WORKED = (*CODEX_BEGIN, CODEX_WARNING, CODEX_COMMAND, CODEX_MESSAGE, CODEX
 
 
 def codex_failed(message: str) -> tuple[dict[str, Any], ...]:
-    """Return what Codex prints where its provider keeps failing."""
+    """Return the events that Codex prints if its provider keeps failing."""
     retry = {"type": "error", "message": f"Reconnecting... 1/2 ({message})"}
     return (
         *CODEX_BEGIN,
@@ -74,7 +74,7 @@ CLAUDE_MESSAGE = {
 
 
 def claude_end(**fields: Any) -> dict[str, Any]:
-    """Return the last event of Claude Code."""
+    """Return the last event of Claude Code: by default, of a success."""
     return {
         "type": "result",
         "subtype": "success",
@@ -98,7 +98,7 @@ CLAUDE_WORKED = (CLAUDE_INIT, CLAUDE_TOOL, CLAUDE_RESULT, CLAUDE_MESSAGE, claude
 
 
 def claude_failed(status: int | None, message: str) -> tuple[dict[str, Any], ...]:
-    """Return what Claude Code prints where its provider keeps failing."""
+    """Return the events that Claude Code prints if its provider keeps failing."""
     synthetic = {"model": "<synthetic>", "content": [{"type": "text", "text": message}]}
     return (
         CLAUDE_INIT,

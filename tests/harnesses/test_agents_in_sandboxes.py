@@ -1,4 +1,4 @@
-"""Agents in real sandboxes: each fails in its own way, is scored for it, and leaves the host as it was."""
+"""Agents in real sandboxes: their failures are scored, and they cannot harm the host or other tasks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 def real(driver: SandboxDriver, tmp_path: Path, host_canary: Path) -> Iterator[Bench]:
-    """Give a bench on real sandboxes."""
+    """Yield a bench with real sandboxes, and remove its workspace afterwards."""
     bench = Bench(driver, tmp_path, limits=Limits())
     _install_agents(tmp_path / "agents")
     yield bench
@@ -80,7 +80,7 @@ def test_an_honest_agent(real: Bench) -> None:
 def test_a_failed_agent_is_scored_and_its_work_kept(
     real: Bench, behaviour: str, timeout: float, reason: FailureReason
 ) -> None:
-    """L13, L14: the failure has its reason, and what was done until then is evidence."""
+    """L13, L14: a crash or a timeout is a failure with its own reason, and the work done until then is sealed."""
     agent_result = _run(real, behaviour, artifact_path="answer.txt", timeout_seconds=timeout)
     assert agent_result.failure is not None
     assert agent_result.failure.reason is reason
@@ -93,7 +93,7 @@ def test_a_failed_agent_is_scored_and_its_work_kept(
     [("nothing", FailureReason.CANDIDATE_EMPTY), ("binary", FailureReason.CANDIDATE_NOT_TEXT)],
 )
 def test_an_agent_without_an_answer_is_scored(real: Bench, behaviour: str, reason: FailureReason) -> None:
-    """E01, B20: an agent that writes nothing, or what is no text, has failed."""
+    """E01, B20: an agent that prints nothing, or bytes that are not text, has failed."""
     agent_result = _run(real, behaviour)
     assert agent_result.failure is not None
     assert agent_result.failure.reason is reason
@@ -108,7 +108,7 @@ def test_an_agent_without_an_answer_is_scored(real: Bench, behaviour: str, reaso
     ],
 )
 def test_a_workspace_has_a_size(real: Bench, writes: str, reason: FailureReason) -> None:
-    """I11, H07, H08, H20: bytes, inodes and deleted files are limited, and what would fit is kept."""
+    """I11, H07, H08, H20: bytes, inodes and deleted open files are limited, and files that fit are kept."""
     if not real.driver.bounds_directories:
         pytest.skip("this driver has no limit")
     real.limits = replace(real.limits, workspace=8 * MIB)
@@ -122,7 +122,7 @@ def test_a_workspace_has_a_size(real: Bench, writes: str, reason: FailureReason)
 
 
 def test_a_gigabyte_of_output_costs_little(real: Bench) -> None:
-    """I12: a flood ends the agent, in bounded time and memory."""
+    """I12: an agent that prints a gigabyte is ended, in bounded time and memory."""
     started = time.monotonic()
     tracemalloc.start()
     try:
@@ -139,7 +139,7 @@ def test_a_gigabyte_of_output_costs_little(real: Bench) -> None:
 
 @pytest.mark.every_driver
 def test_a_survivor_is_gone_before_anything_is_read(real: Bench) -> None:
-    """A05: a daemon that keeps flipping a file is dead when the workspace is sealed: nothing changes afterwards."""
+    """A05: a daemon that keeps changing a file is dead when the workspace is sealed: nothing changes afterwards."""
     agent_result = _run(real, "survivor", WORKSPACE_VIEW)
     flipping = real.workspace / "flipping"
     before = (flipping.read_bytes(), flipping.stat().st_mtime_ns)
@@ -156,7 +156,7 @@ def test_a_survivor_is_gone_before_anything_is_read(real: Bench) -> None:
 @pytest.mark.usefixtures("no_tools")
 @pytest.mark.parametrize("name", trees.TRAPS)
 def test_hostile_workspaces(real: Bench, host_canary: Path, name: str) -> None:
-    """G, H: each trap that an agent can set in a container is sealed as data or a typed failure, and can be removed."""
+    """G, H: each trap that an agent sets in its workspace is sealed as data or is a failure, and can be removed."""
     trap = trees.TRAPS[name]
     agent_result = _run(real, name, WORKSPACE_VIEW, script="trees.py")
     reasons = {
@@ -171,7 +171,7 @@ def test_hostile_workspaces(real: Bench, host_canary: Path, name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["link", "fifo"])
 def test_a_trap_in_the_place_of_the_answer(real: Bench, kind: str) -> None:
-    """H01, H05: an answer that is a link or a FIFO is refused; where it never reached the host, it is missing."""
+    """H01, H05: an answer that is a link or a FIFO is refused. A FIFO in gVisor is missing on the host."""
     make = "ln -s /etc/passwd answer" if kind == "link" else "mkfifo answer"
     agent_result = real.produce(command=("/bin/sh", "-c", make), artifact_path="answer")
     missing = kind in NEVER_OF_GVISOR and real.is_gvisor
@@ -183,25 +183,25 @@ def test_a_trap_in_the_place_of_the_answer(real: Bench, kind: str) -> None:
 
 
 def test_privileged_things_are_refused(real: Bench) -> None:
-    """H04, H05, I18: no device, no hard link to the system's files, no foreign owner, no mount, no changed agent."""
+    """H04, H05, I18: an agent cannot create devices, link to system files, change owners, mount or edit its program."""
     assert _run(real, "privileges").stdout == "done\n"
 
 
 def test_nothing_is_left_for_the_next_task(real: Bench) -> None:
-    """F11, A24: what one agent writes outside its workspace is gone for the next, and so is its workspace."""
+    """F11, A24: files that an agent writes, in its workspace or elsewhere, do not exist for the next agent."""
     first, second = _run(real, "notes"), _run(real, "notes")
     assert first.stdout == second.stdout
     assert "True" not in second.stdout
 
 
 def test_a_read_only_asset_stays(real: Bench, tmp_path: Path) -> None:
-    """D10: a read-only asset can be neither written, removed, renamed nor replaced in its directory."""
+    """D10: an agent cannot write, remove, rename or replace a read-only asset within its directory."""
     view = with_assets(VIEW, _pack(tmp_path), FileReference("input.csv", "data/input.csv"))
     assert _run(real, "read_only_asset", view).stdout == "1,2\n"
 
 
 def test_a_read_only_asset_moved_away_is_tampering(real: Bench, tmp_path: Path) -> None:
-    """D10: a directory above it can be renamed, which the digest shows after the run."""
+    """D10: renaming the directory of a read-only asset is possible, but is detected by its digest after the run."""
     view = with_assets(WORKSPACE_VIEW, _pack(tmp_path), FileReference("input.csv", "data/input.csv"))
     agent_result = _run(real, "replace_directory", view)
     assert agent_result.failure is not None
@@ -209,11 +209,12 @@ def test_a_read_only_asset_moved_away_is_tampering(real: Bench, tmp_path: Path) 
 
 
 def test_a_read_only_directory_stays(real: Bench, tmp_path: Path) -> None:
-    """D10: the same for a directory, at any depth."""
+    """D10: an agent cannot create files in a read-only directory asset."""
     view = with_assets(VIEW, _pack(tmp_path).parent, FileReference("pack", "data"))
     agent_result = real.produce(view, command=("/bin/sh", "-c", "cat data/input.csv; echo x > data/new"))
     assert agent_result.stdout == "1,2"
-    refusals = ["Read-only file system", *(["Permission denied"] if real.is_gvisor else [])]  # it looks at modes first
+    # gVisor checks the mode of the directory before it notices the read-only mount.
+    refusals = ["Read-only file system", *(["Permission denied"] if real.is_gvisor else [])]
     assert any(refusal in agent_result.stderr for refusal in refusals)
 
 
@@ -224,11 +225,11 @@ def _pack(root: Path) -> Path:
 
 
 @pytest.mark.engine
-@pytest.mark.usefixtures("base_image")  # all that is imported on the way has been: that user cannot read everything
+@pytest.mark.usefixtures("base_image")  # imports modules early: the ordinary user may be unable to read them
 def test_an_ordinary_user_of_the_docker_group_runs_agents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An ordinary user runs an agent, seals its workspace and removes it: files it wrote belong to that user."""
+    """An ordinary user can run an agent, seal its workspace and remove it: the agent's files belong to that user."""
     with open_directory() as root:
-        monkeypatch.setenv("HOME", str(root))  # where this user's images would be
+        monkeypatch.setenv("HOME", str(root))  # this user's image store would be there
 
         def run() -> None:
             from securebench.sandboxes.docker.driver import DockerDriver

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 def test_the_command_runs_as_it_stands(bench: Bench, scripted: ScriptedDriver) -> None:
-    """A21: an argv reaches the sandbox unchanged; no shell reads it on the way."""
+    """A21: the arguments of the command reach the sandbox unchanged; no shell interprets them."""
     argv = ("agent", "$(touch x)", "; rm -rf /", "--flag", "a\nb")
     scripted.program("agent")(lambda context: context.stdout.write(repr(context.argv)))
     assert bench.produce(command=argv).stdout == repr(argv)
 
 
 def test_the_agent_directory_is_mounted_read_only(bench: Bench, scripted: ScriptedDriver, tmp_path: Path) -> None:
-    """A user brings an agent without an image; the agent cannot change itself for the next task."""
+    """The agent directory is available in the sandbox; the agent cannot change it for the next task."""
     (tmp_path / "my agent").mkdir()
-    (tmp_path / "my agent").chmod(0o755)  # whatever the umask
+    (tmp_path / "my agent").chmod(0o755)  # independent of the umask
     (tmp_path / "my agent/answer.txt").write_text("42")
 
     @scripted.program("agent")
@@ -47,16 +47,16 @@ def test_the_agent_directory_is_mounted_read_only(bench: Bench, scripted: Script
 
 
 def test_an_agent_directory_behind_a_link_is_resolved(tmp_path: Path) -> None:
-    """The tester's own link to a directory is followed once, on the host, before anything runs."""
+    """A symbolic link to the agent directory is resolved on the host, before anything runs."""
     (tmp_path / "real").mkdir()
-    (tmp_path / "real").chmod(0o755)  # whatever the umask
+    (tmp_path / "real").chmod(0o755)  # independent of the umask
     (tmp_path / "link").symlink_to("real")
     harness = CommandHarnessProducer(CommandConfig(command=("agent",), agent_dir=tmp_path / "link"))
     assert harness.invocation(VIEW).mounts == (Mount(tmp_path / "real", AGENT_TARGET),)
 
 
 def test_the_task_file_has_the_testers_name(bench: Bench, scripted: ScriptedDriver) -> None:
-    """harness.config.task_file is where the payload lies, and what the variable says."""
+    """The task file is at ``harness.config.task_file``, and SECUREBENCH_TASK_FILE contains its path."""
 
     @scripted.program("agent")
     def agent(context: ProgramContext) -> None:
@@ -67,7 +67,7 @@ def test_the_task_file_has_the_testers_name(bench: Bench, scripted: ScriptedDriv
 
 
 def test_an_agent_directory_that_its_agent_cannot_read_is_refused(tmp_path: Path) -> None:
-    """Root runs agents as nobody: a closed directory is the tester's mistake, not a failure of every task."""
+    """If root runs SecureBench, an agent directory that the user ``nobody`` cannot read is a configuration error."""
     if os.getuid() != 0:
         pytest.skip("an ordinary user runs agents as that user")
     (tmp_path / "agent").mkdir(mode=0o700)
@@ -77,7 +77,7 @@ def test_an_agent_directory_that_its_agent_cannot_read_is_refused(tmp_path: Path
 
 
 def test_a_command_with_domains_has_a_way_out(bench: Bench, scripted: ScriptedDriver) -> None:
-    """J03: a proxy to the tester's domains and nothing else; what it did is recorded, and the way out is closed."""
+    """J03: the agent gets a proxy to the allowed domains only; its use is recorded, and the egress is closed."""
     gateway = FakeGateway(relay=None, environment={"HTTPS_PROXY": "http://127.0.0.1:3128"})
 
     @scripted.program("agent")
@@ -96,7 +96,7 @@ def test_a_command_with_domains_has_a_way_out(bench: Bench, scripted: ScriptedDr
 
 
 def test_a_command_without_domains_has_none(bench: Bench, scripted: ScriptedDriver) -> None:
-    """J03: without domains no way out is opened, even where the run has one."""
+    """J03: without allowed domains no egress is opened, even if the run has a gateway."""
     scripted.program("agent")(lambda context: context.stdout.write("done"))
     gateway = FakeGateway()
     harness = CommandHarnessProducer(CommandConfig(command=("agent",)))
@@ -108,7 +108,7 @@ def test_a_command_without_domains_has_none(bench: Bench, scripted: ScriptedDriv
 
 
 def test_a_dead_gateway_is_no_failure_of_a_command(bench: Bench, scripted: ScriptedDriver) -> None:
-    """J19: the agent's sandbox ends with its way out, and that is infrastructure."""
+    """J19: if the gateway dies, the agent's sandbox is closed, and the result is an infrastructure fault."""
     gateway = FakeGateway(relay=None)
 
     @scripted.program("agent")
@@ -125,7 +125,7 @@ def test_a_dead_gateway_is_no_failure_of_a_command(bench: Bench, scripted: Scrip
 def test_a_dead_gateway_explains_why_a_sandbox_failed(
     bench: Bench, scripted: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """J19: where the sandbox breaks because its gateway died, the record names the gateway."""
+    """J19: if the sandbox fails because its gateway died, the fault in the result is the gateway's error."""
     gateway = FakeGateway(relay=None)
 
     def break_down(_spec: object, *, persistent: bool = False) -> NoReturn:
@@ -142,7 +142,7 @@ def test_a_dead_gateway_explains_why_a_sandbox_failed(
 def test_a_sandbox_that_fails_by_itself_keeps_what_its_agent_used(
     bench: Bench, scripted: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway lives: the sandbox is the fault, and what went through the gateway is still recorded."""
+    """If the sandbox fails and the gateway works, the fault is the sandbox's error; egress is still recorded."""
 
     def break_down(_spec: object, *, persistent: bool = False) -> NoReturn:
         assert not persistent
@@ -158,7 +158,7 @@ def test_a_sandbox_that_fails_by_itself_keeps_what_its_agent_used(
 
 
 def test_a_command_that_fails_has_failed_with_a_way_out_too(bench: Bench, scripted: ScriptedDriver) -> None:
-    """Its exit code counts as it does without one."""
+    """A non-zero exit code is a failure of the agent, also if the command has egress."""
     scripted.program("agent")(lambda _context: 3)
     harness = CommandHarnessProducer(CommandConfig(command=("agent",), allowed_domains=("example.org",)))
     failure = harness.produce(VIEW, replace(bench.context(), gateway=FakeGateway(relay=None))).failure
@@ -174,9 +174,9 @@ def test_a_command_that_fails_has_failed_with_a_way_out_too(bench: Bench, script
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused(config: dict[str, object], code: str) -> None:
-    """K12: a wrong configuration is a configuration error, before any task runs."""
+    """K12: an ``agent_dir`` that is missing or not a directory is refused before any task runs."""
     with pytest.raises(ConfigError) as refused:
-        CommandHarnessProducer(CommandConfig(command=("agent",), **config))  # type: ignore[arg-type]  # wrong on purpose
+        CommandHarnessProducer(CommandConfig(command=("agent",), **config))  # type: ignore[arg-type]  # intentional
     assert refused.value.code == code
 
 
@@ -190,7 +190,7 @@ def test_a_configuration_that_cannot_work_is_refused(config: dict[str, object], 
     ],
 )
 def test_no_path_leads_out_of_the_workspace(config: dict[str, object]) -> None:
-    """K12: settings that are made in Python are checked as those of a file are."""
+    """K12: unsafe and reserved paths are refused in a ``CommandConfig`` that is created in Python, too."""
     with pytest.raises(ValidationError) as refused:
         CommandConfig(command=("agent",), **config)  # type: ignore[arg-type]  # wrong on purpose
     assert [(error["type"], error["loc"]) for error in refused.value.errors()] == [("path-unsafe", (*config,))]

@@ -1,4 +1,4 @@
-"""A command with a model provider: what the agent gets, what the relay enforces, and how its work is judged."""
+"""A command with a model provider: what the agent gets, what the relay enforces, and which outcome is recorded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEYS = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "GEMINI_API_KEY": KEY, 
 
 
 class Place:
-    """A bench on which a command with a provider is ready to work."""
+    """A command harness with a provider and a fake gateway, on a bench."""
 
     def __init__(
         self, bench: Bench, scripted: ScriptedDriver, *, domains: tuple[str, ...] = (), **provider: Any
@@ -48,7 +48,7 @@ class Place:
         return self.harness.prepare(replace(run, notify=self.notes.append))
 
     def produce(self, relay: RelayReport | None = None, *, code: int = 0, **context: Any) -> AgentResult:
-        """Run an agent that prints its environment, while the relay saw ``relay``."""
+        """Run an agent that prints its environment and exits with ``code``. The relay reports ``relay``."""
         self.prepare()
         if relay is not None:
             self.gateway.relay = relay
@@ -74,7 +74,7 @@ class Place:
 def test_the_agent_gets_the_usual_variables(
     bench: Bench, scripted: ScriptedDriver, dialect: str, prefix: str, url: str
 ) -> None:
-    """J15: the relay's URL, the model, and a placeholder instead of the key, past any proxy of the image."""
+    """J15: the agent gets the relay's URL, the model and a placeholder for the key, and bypasses any proxy."""
     result = Place(bench, scripted, dialect=dialect).produce(environment={"OTHER": f"Bearer {KEY}", "PLAIN": "x"})
     environment = json.loads(result.stdout)
     base_url = "GOOGLE_GEMINI_BASE_URL" if dialect == "gemini" else f"{prefix}_BASE_URL"
@@ -86,7 +86,7 @@ def test_the_agent_gets_the_usual_variables(
 
 
 def test_the_names_of_variables_can_be_chosen(bench: Bench, scripted: ScriptedDriver) -> None:
-    """Only the chosen names are set; the tester's variable with the key has a placeholder, too."""
+    """Only variables with the chosen names are set; the tester's own key variable contains a placeholder, too."""
     names = AgentVariables(base_url="LLM_URL", api_key="LLM_KEY", model="LLM")
     result = Place(bench, scripted, variables=names, api_key_env="MY_KEY").produce()
     environment = json.loads(result.stdout)
@@ -96,7 +96,7 @@ def test_the_names_of_variables_can_be_chosen(bench: Bench, scripted: ScriptedDr
 
 
 def test_the_effort_is_passed_on_and_recorded(bench: Bench, scripted: ScriptedDriver) -> None:
-    """Only the agent can use it, so it is a variable. Its name may be chosen."""
+    """The agent gets the reasoning effort in a variable, whose name can be chosen; the effort is recorded, too."""
     place = Place(bench, scripted, effort="high")
     assert json.loads(place.produce().stdout)["OPENAI_REASONING_EFFORT"] == "high"
     assert place.prepare()["settings"] == {"effort": "high"}
@@ -105,7 +105,7 @@ def test_the_effort_is_passed_on_and_recorded(bench: Bench, scripted: ScriptedDr
 
 
 def test_the_relay_gets_key_and_limits(bench: Bench, scripted: ScriptedDriver) -> None:
-    """J13, J18: the plan has what the tester configured and what earlier tries used; the proxy only its domains."""
+    """J13, J18: the egress plan contains the tester's settings, the usage of earlier tries and the proxy's domains."""
     place = Place(
         bench,
         scripted,
@@ -143,7 +143,7 @@ def test_the_relay_gets_key_and_limits(bench: Bench, scripted: ScriptedDriver) -
 
 
 def test_tokens_cost_and_outcome_are_recorded(bench: Bench, scripted: ScriptedDriver) -> None:
-    """All counts are the relay's, and so is the cost. Stdout stays the answer."""
+    """The recorded counts and cost are those of the relay. Without prices there is no cost."""
     result = Place(bench, scripted, prices=Prices(input=0.25, output=2)).produce(replace(WORKED, micro_usd=1104))
     usage: Any = result.metadata["usage"]
     assert result.metadata["outcome"] == "worked"
@@ -157,7 +157,7 @@ def test_tokens_cost_and_outcome_are_recorded(bench: Bench, scripted: ScriptedDr
 
 
 def test_the_provider_is_part_of_the_identity(bench: Bench, scripted: ScriptedDriver) -> None:
-    """``run.json`` and every record name it. A command without a provider has none."""
+    """The agent's identity, which is recorded, describes the provider. It is empty without a provider."""
     identity = Place(bench, scripted, base_url=LOCAL, prices=Prices(input=1, output=2)).prepare()
     assert identity == {
         "provider": "chat_completions",
@@ -184,7 +184,7 @@ def test_the_provider_is_part_of_the_identity(bench: Bench, scripted: ScriptedDr
 def test_a_missing_key(
     bench: Bench, scripted: ScriptedDriver, provider: dict[str, Any], variables: dict[str, str], missing: str
 ) -> None:
-    """K12: it is an error before any task, except for an endpoint without a named key."""
+    """K12: a missing key is an error before any task, except for the tester's own endpoint without ``api_key_env``."""
     place = Place(bench, scripted, **provider)
     if not missing:
         place.prepare(variables)
@@ -205,7 +205,7 @@ def test_a_missing_key(
 def test_a_wrong_key_or_model_ends_the_run(
     bench: Bench, scripted: ScriptedDriver, report: ProbeReport, code: str
 ) -> None:
-    """The gateway asks before the first task, and the hint names the setting or the variable."""
+    """The gateway probes the provider before the first task; the error's hint names the setting or the variable."""
     place = Place(bench, scripted, api_key_env="MY_KEY")
     place.prepare()
     place.gateway.answers = [report]
@@ -240,7 +240,7 @@ GONE = ProbeReport(trouble=Trouble.UNREACHABLE, is_connected=False, message="no 
 def test_a_wrong_address_ends_the_run(
     bench: Bench, scripted: ScriptedDriver, provider: dict[str, Any], report: ProbeReport, code: str, hint: str
 ) -> None:
-    """A server without the API would otherwise fail every task, and the tester sees which URL was requested."""
+    """If the probe fails, the run ends before its first task, and the error's hint names what to correct."""
     place = Place(bench, scripted, **provider)
     place.prepare({} if "base_url" in provider else None)
     place.gateway.answers = [report]
@@ -253,7 +253,7 @@ def test_a_wrong_address_ends_the_run(
 
 
 def test_a_way_around_the_relay_is_reported(bench: Bench, scripted: ScriptedDriver) -> None:
-    """J13: a domain that includes the provider's host is a warning."""
+    """J13: an allowed domain that includes the provider's host causes a warning."""
     place = Place(bench, scripted, domains=("openai.com",))
     place.prepare()
     assert len([note for note in place.notes if "openai.com" in note]) == 1
@@ -264,7 +264,7 @@ BAD = RelayReport(requests=1, statuses={"500": 1}, trouble=Trouble.FAILED, messa
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_an_outage_is_infrastructure(bench: Bench, scripted: ScriptedDriver, code: int) -> None:
-    """If the gateway meets trouble, too, nothing is judged, whether the agent failed or printed something."""
+    """If the gateway's probe fails, too, the result is a fault without a candidate, whether the agent failed or not."""
     place = Place(bench, scripted)
     place.gateway.answers = [ProbeReport(trouble=Trouble.FAILED, message="the provider answered 500")]
     result = place.produce(BAD, code=code)
@@ -274,7 +274,7 @@ def test_an_outage_is_infrastructure(bench: Bench, scripted: ScriptedDriver, cod
 
 @pytest.mark.parametrize("trouble", [Trouble.FAILED, Trouble.REFUSED, Trouble.RATE_LIMITED, Trouble.UNREACHABLE])
 def test_trouble_that_the_agent_made_is_its_failure(bench: Bench, scripted: ScriptedDriver, trouble: Trouble) -> None:
-    """Its first request may already be made to fail: a provider that works for the gateway is not the cause."""
+    """If the gateway's probes succeed, the agent caused its failed requests itself, and its crash is a failure."""
     result = Place(bench, scripted).produce(replace(BAD, trouble=trouble), code=1)
     assert result.fault is None
     assert result.failure is not None
@@ -283,7 +283,7 @@ def test_trouble_that_the_agent_made_is_its_failure(bench: Bench, scripted: Scri
 
 
 def test_an_agent_without_a_request_is_judged(bench: Bench, scripted: ScriptedDriver) -> None:
-    """It decides itself whether it needs a model: an exit before any request is no infrastructure error."""
+    """An agent that exits without any request is not an infrastructure error: it may not need a model."""
     silent = RelayReport()
     assert Place(bench, scripted).produce(silent).metadata["outcome"] == "worked"
     failed = Place(bench, scripted).produce(silent, code=1)

@@ -1,4 +1,4 @@
-"""An agent's output reaches events and records bounded, in whole lines, and decoded without an error."""
+"""An agent's output in events and records: it is bounded and decoded without errors; events contain whole lines."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def _report(*chunks: tuple[Stream, bytes]) -> list[tuple[str, str]]:
 
 
 def test_streams_are_kept_apart() -> None:
-    """A line of one stream is not broken by what comes on the other."""
+    """Output on one stream does not split a line of the other stream."""
     out, err = Stream.STDOUT, Stream.STDERR
     assert _report((out, b"one "), (err, b"oh\n"), (out, b"line\n")) == [("stderr", "oh\n"), ("stdout", "one line\n")]
 
 
 @given(chunks=st.lists(st.binary(max_size=40), max_size=20))
 def test_every_byte_is_reported_once_and_in_order(chunks: list[bytes]) -> None:
-    """Below the bounds nothing is lost, however the output was cut."""
+    """Below the limits all output is reported, however it is divided into chunks."""
     ascii_chunks = [bytes(b & 0x7F for b in chunk) for chunk in chunks]
     reported = _report(*((Stream.STDOUT, chunk) for chunk in ascii_chunks))
     assert "".join(text for _, text in reported).encode() == b"".join(ascii_chunks)
 
 
 def test_a_character_that_was_cut_is_whole_again() -> None:
-    """Decoding waits for the whole line."""
+    """A character that is split between two chunks is decoded correctly, because a line is decoded as a whole."""
     assert _report((Stream.STDOUT, b"gr\xc3"), (Stream.STDOUT, b"\xb6\xc3\x9fe\n")) == [("stdout", "größe\n")]
 
 
 def test_a_line_comes_whole_or_not_at_all() -> None:
-    """I12, J15: a secret that was cut in two would not be found; a line that is too long is left out, no other."""
+    """I12, J15: a line that is too long is dropped as a whole, because half a secret would not be redacted."""
     out, kept = Stream.STDOUT, b"x" * (MAX_LINE_BYTES - 1)
     assert _report((out, kept), (out, b"y\n")) == [("stdout", kept.decode() + "y\n")]
     assert _report((out, b"a\n" + kept), (out, b"yy"), (out, b"y\nb\n")) == [("stdout", "a\n"), ("stdout", "b\n")]
@@ -56,14 +56,14 @@ def test_a_line_comes_whole_or_not_at_all() -> None:
 
 
 def test_what_comes_after_the_bound_is_dropped_with_its_line() -> None:
-    """I12: lines are whole to the last that is reported of a flood."""
+    """I12: a line that exceeds the total limit is dropped as a whole, and so are all lines after it."""
     line = b"x" * (MAX_REPORTED_BYTES // 8 - 2) + b"\n"
     reported = _report(*[(Stream.STDOUT, line)] * 9, (Stream.STDOUT, b"late\n"))
     assert [text for _, text in reported] == [line.decode()] * 8
 
 
 def test_a_flood_is_dropped_after_a_while() -> None:
-    """I12: a flood costs neither memory nor a terminal's patience."""
+    """I12: of a gigabyte of output, only the first bytes up to the limit are reported, and little memory is used."""
     tracemalloc.start()
     try:
         total = 0
@@ -84,7 +84,7 @@ def test_a_flood_is_dropped_after_a_while() -> None:
 
 
 def test_a_record_keeps_the_beginning() -> None:
-    """A record holds what fits, and says what does not."""
+    """A record contains the beginning of long output and the number of bytes that were left out."""
     assert recorded(b"a\xffb") == "a\ufffdb"
     assert recorded(b"x" * MAX_RECORDED_BYTES) == "x" * MAX_RECORDED_BYTES
     assert recorded(b"x" * (MAX_RECORDED_BYTES + 5)) == "x" * MAX_RECORDED_BYTES + "\n[5 more bytes]\n"

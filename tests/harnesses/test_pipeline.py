@@ -1,4 +1,4 @@
-"""The pipeline gives an agent its workspace, runs it, and makes a candidate or a typed failure of whatever it does."""
+"""The pipeline gives an agent its workspace, runs it, and returns a candidate or a typed failure."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def _spec(scripted: ScriptedDriver) -> SandboxSpec:
 
 
 class TestWhatTheAgentFinds:
-    """The agent's side: its files, its environment, its sandbox."""
+    """The files, the environment and the sandbox that an agent gets."""
 
     def test_its_task_and_nothing_else(self, bench: Bench, scripted: ScriptedDriver) -> None:
-        """Contract 6: task.json and the public values are all that lies in a workspace."""
+        """Contract 6: a workspace contains only task.json and the public values, without the task's id."""
         seen = {}
 
         @scripted.program("agent")
@@ -71,7 +71,7 @@ class TestWhatTheAgentFinds:
         assert b"pack/task-1" not in b"".join(seen.values())
 
     def test_nothing_of_the_last_run(self, bench: Bench, scripted: ScriptedDriver) -> None:
-        """F11: a workspace begins empty, whatever the last agent left there."""
+        """F11: files that one agent left in its workspace are gone when the next agent starts."""
 
         @scripted.program("agent")
         def agent(context: ProgramContext) -> None:
@@ -83,7 +83,7 @@ class TestWhatTheAgentFinds:
         assert first.candidate == second.candidate
 
     def test_a_strict_sandbox(self, bench: Bench, scripted: ScriptedDriver) -> None:
-        """The sandbox has the strictest defaults, and only the workspace can be written."""
+        """The sandbox has no network and no capabilities, and the workspace is its only writable mount."""
         scripted.program("agent")(lambda context: context.stdout.write("x"))
         bench.produce()
         spec = _spec(scripted)
@@ -94,7 +94,7 @@ class TestWhatTheAgentFinds:
         assert spec.labels == {"securebench.test": "yes"}
 
     def test_the_images_environment_and_the_testers(self, bench: Bench, scripted: ScriptedDriver) -> None:
-        """An agent runs in the image's environment, with the variables that the tester names; HOME can be written."""
+        """An agent gets the image's variables except HOME, and the tester's except SECUREBENCH_TASK_FILE."""
         scripted.add_image("bench:1", environment={"PATH": "/opt/conda/bin:/bin", "HOME": "/root", "MODE": "image"})
         scripted.program("agent")(lambda context: context.stdout.write(json.dumps(context.environment)))
         bench.environment = {"API_KEY": "key", "MODE": "tester", "SECUREBENCH_TASK_FILE": "elsewhere"}
@@ -110,7 +110,7 @@ class TestWhatTheAgentFinds:
         }
 
     def test_a_private_place(self, bench: Bench, scripted: ScriptedDriver) -> None:
-        """H06: nobody else on the host reaches a workspace; in it, the sandbox's user may write."""
+        """H06: other users of the host cannot reach a workspace; its files belong to the sandbox's user."""
         scripted.program("agent")(lambda context: context.stdout.write("x"))
         bench.produce()
         assert stat.S_IMODE(bench.workspace.parent.stat().st_mode) == 0o700
@@ -118,7 +118,7 @@ class TestWhatTheAgentFinds:
         assert owners == {workspace_user()}
 
     def test_a_run_directory_behind_a_link(self, scripted: ScriptedDriver, tmp_path: Path) -> None:
-        """The tester's own link on the way to the run directory is resolved: no mount passes through it."""
+        """A symbolic link in the path of the run directory is resolved before the workspace is mounted."""
         (tmp_path / "real").mkdir()
         (tmp_path / "link").symlink_to("real")
         scripted.program("agent")(lambda context: context.stdout.write("x"))
@@ -126,7 +126,7 @@ class TestWhatTheAgentFinds:
         assert _spec(scripted).mounts[0].source == tmp_path / "real/workspaces/task-1"
 
     def test_a_terminal_task_at_its_workdir(self, bench: Bench, scripted: ScriptedDriver) -> None:
-        """Contract 6: the workspace of a terminal task lies at environment.workdir."""
+        """Contract 6: the workspace of a terminal task is mounted at environment.workdir."""
         scripted.program("agent")(lambda context: context.stdout.write(context.environment["SECUREBENCH_TASK_FILE"]))
         agent_result = bench.produce(WORKSPACE_VIEW)
         assert agent_result.stdout == "/app/task.json"
@@ -135,7 +135,7 @@ class TestWhatTheAgentFinds:
     def test_a_read_only_asset_behind_a_read_only_mount(
         self, bench: Bench, scripted: ScriptedDriver, tmp_path: Path
     ) -> None:
-        """D10: the file alone is mounted again, read-only, over the writable workspace."""
+        """D10: only read-only assets have a read-only mount of their own over the writable workspace."""
         (tmp_path / "pack").mkdir()
         (tmp_path / "pack/a.csv").write_text("1")
         (tmp_path / "pack/b.csv").write_text("2")
@@ -149,17 +149,17 @@ class TestWhatTheAgentFinds:
     def test_the_shorter_time_limit(
         self, bench: Bench, scripted: ScriptedDriver, task: float | None, tester: float, expected: float
     ) -> None:
-        """The shorter of the tester's and the task's time limits holds."""
+        """The shorter of the tester's and the task's time limits applies."""
         scripted.program("agent")(lambda context: context.stdout.write("x"))
         bench.produce(replace(VIEW, environment=Environment(timeout_seconds=task)), timeout_seconds=tester)
         assert scripted.commands[-1][1].timeout_seconds == expected
 
 
 class TestCandidates:
-    """What becomes of an agent that ended well."""
+    """Candidates of agents that exit with status 0."""
 
     def test_its_output(self, bench: Bench, scripted: ScriptedDriver) -> None:
-        """Without an artifact path the candidate is what it printed, and stderr is not part of it."""
+        """Without an artifact path the candidate is the agent's stdout, and stderr is only recorded."""
 
         @scripted.program("agent")
         def agent(context: ProgramContext) -> None:
@@ -181,7 +181,7 @@ class TestCandidates:
         }
 
     def test_its_file(self, bench: Bench, scripted: ScriptedDriver) -> None:
-        """With an artifact path the candidate is that file, and stdout is only recorded."""
+        """With an artifact path the candidate is that file, and not the agent's stdout."""
 
         @scripted.program("agent")
         def agent(context: ProgramContext) -> None:
@@ -203,7 +203,7 @@ class TestCandidates:
         assert agent_result.candidate == bench.store.load(CandidateKind.WORKSPACE, agent_result.candidate.digest)
 
     def test_what_it_prints_is_reported_by_line(self, bench: Bench, scripted: ScriptedDriver) -> None:
-        """Events carry whole lines, and the driver's events are left to the run."""
+        """Each event contains whole lines, except for an unterminated last one. The harness emits no other events."""
 
         @scripted.program("agent")
         def agent(context: ProgramContext) -> None:
@@ -217,7 +217,7 @@ class TestCandidates:
 
 
 class TestAgentFailures:
-    """What becomes of an agent that did not end well: a scored failure, never an exception."""
+    """Agents that fail: the result is a scored failure, never an exception."""
 
     @pytest.mark.parametrize(
         ("behaviour", "reason"),
@@ -232,7 +232,7 @@ class TestAgentFailures:
     def test_a_failed_agent_is_a_failure_with_its_evidence(
         self, bench: Bench, scripted: ScriptedDriver, behaviour: str, reason: FailureReason
     ) -> None:
-        """L13, L14: a crash, a time-out, a flood and a memory bomb have their reasons; the file they left is sealed."""
+        """L13, L14: a crash, a time-out, a flood and a memory bomb have different reasons; the file is sealed."""
 
         def agent(context: ProgramContext) -> int:
             context.path("answer").write_bytes(b"good work")
@@ -256,7 +256,7 @@ class TestAgentFailures:
     def test_the_agents_failure_comes_before_that_of_its_candidate(
         self, bench: Bench, scripted: ScriptedDriver
     ) -> None:
-        """A crash explains a missing file, which is recorded beside it."""
+        """If an agent crashes and leaves no file, the failure is the crash; the missing file is in the metadata."""
         scripted.program("agent")(lambda context: 7)
         agent_result = bench.produce(artifact_path="answer")
         assert agent_result.failure is not None
@@ -278,7 +278,7 @@ class TestAgentFailures:
     def test_output_that_is_no_answer(
         self, bench: Bench, scripted: ScriptedDriver, output: bytes, reason: FailureReason
     ) -> None:
-        """E01, B20: an agent that ended well and said nothing usable has failed."""
+        """E01, B20: an agent whose output is empty, not text or too large has failed, even with exit status 0."""
         scripted.program("agent")(lambda context: context.stdout.write(output))
         agent_result = bench.produce()
         assert agent_result.failure is not None
@@ -286,7 +286,7 @@ class TestAgentFailures:
 
     @pytest.mark.parametrize("name", variants(trees.TRAPS, small_trap))
     def test_hostile_workspaces(self, bench: Bench, scripted: ScriptedDriver, host_canary: Path, name: str) -> None:
-        """H: each trap in a workspace is sealed as harmless data, or a typed failure; the next run is clean."""
+        """H: each trap in a workspace is sealed as harmless data or is a typed failure; the next agent can run."""
         trap = trees.TRAPS[name]
 
         @scripted.program("agent")
@@ -305,7 +305,7 @@ class TestAgentFailures:
         assert bench.produce().failure is None
 
     def test_a_replaced_read_only_asset(self, bench: Bench, scripted: ScriptedDriver, tmp_path: Path) -> None:
-        """D10: a directory above a read-only asset can be renamed; what then stands in its place is tampering."""
+        """D10: an agent that renames the directory of a read-only asset and puts another file there has tampered."""
         (tmp_path / "pack").mkdir()
         (tmp_path / "pack/a.csv").write_text("1")
         view = with_assets(WORKSPACE_VIEW, tmp_path / "pack", FileReference("a.csv", "data/a.csv"))
@@ -324,7 +324,7 @@ class TestAgentFailures:
         assert agent_result.candidate is not None
 
     def test_recorded_output_is_bounded(self, bench: Bench, scripted: ScriptedDriver) -> None:
-        """I12: a record keeps the beginning of what was printed and says how much more there was."""
+        """I12: a record contains the beginning of the agent's output and the number of bytes that were left out."""
         bench.limits = Limits(output=8 * MIB)
         scripted.program("agent")(lambda context: context.stderr.write(b"\xff" * (2 * MIB)))
         agent_result = bench.produce()
@@ -334,10 +334,10 @@ class TestAgentFailures:
 
 
 class TestWhatIsNotTheAgentsFault:
-    """Infrastructure and configuration are errors of their own, and never a score."""
+    """Errors of the infrastructure, the configuration or the pack are never failures of the agent."""
 
     def test_the_engine(self, bench: Bench, scripted: ScriptedDriver) -> None:
-        """L08, L15: an engine that fails is not a failure of the agent, before it runs or while it does."""
+        """L08, L15: an error of the engine, before or during the agent's run, is not a failure of the agent."""
         scripted.program("agent")(lambda context: context.stdout.write("x"))
         scripted.fail_next(ImageError("gone"), on="resolve_image")
         with pytest.raises(ImageError):
@@ -348,7 +348,7 @@ class TestWhatIsNotTheAgentsFault:
         assert not scripted.open_sandboxes
 
     def test_a_foreign_workspace(self, bench: Bench, scripted: ScriptedDriver, host_canary: Path) -> None:
-        """H12: a workspace that was replaced by a link between two runs stops the task; nothing is removed."""
+        """H12: a workspace that was replaced by a symbolic link between two runs is an error; no file is removed."""
         scripted.program("agent")(lambda context: context.stdout.write("x"))
         bench.produce()
         bench.workspace.rename(bench.root / "moved")
@@ -361,7 +361,7 @@ class TestWhatIsNotTheAgentsFault:
     def test_a_pack_that_changed(
         self, bench: Bench, scripted: ScriptedDriver, tmp_path: Path, host_canary: Path
     ) -> None:
-        """K13: an asset that became a link is not the agent's fault, and the agent never runs."""
+        """K13: an asset that is a symbolic link is an error of the pack, and the agent does not run."""
         (tmp_path / "pack").mkdir()
         (tmp_path / "pack/a.csv").symlink_to(host_canary)
         with pytest.raises(MaterializationError):
@@ -369,14 +369,14 @@ class TestWhatIsNotTheAgentsFault:
         assert not scripted.commands
 
     def test_colliding_mounts(self, bench: Bench, scripted: ScriptedDriver, tmp_path: Path) -> None:
-        """K14: two assets in one place stop the task before its workspace is touched."""
+        """K14: two assets with colliding paths are refused before the workspace is created."""
         files = (FileReference("a", "x"), FileReference("b", "x/y"))
         with pytest.raises(PathPolicyError):
             bench.produce(with_assets(VIEW, tmp_path, *files))
         assert not bench.workspace.exists()
 
     def test_the_hosts_disk(self, bench: Bench, scripted: ScriptedDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-        """L07: what the operating system refuses while a workspace is read is a storage error."""
+        """L07: an error of the operating system while a workspace is read is a storage error."""
         scripted.program("agent")(_writes("answer", b"x"))
 
         def fails(*_: object) -> bytes:
@@ -388,16 +388,16 @@ class TestWhatIsNotTheAgentsFault:
 
 
 class TestRepositories:
-    """An agent in a repository: root without capabilities, where the image may be written."""
+    """Agents that change a repository: they run as root without capabilities, and can write to the image's files."""
 
     @pytest.fixture
     def view(self, scripted: ScriptedDriver) -> AgentView:
-        """Give a task in the repository of an image."""
+        """Return a task in the repository of an image."""
         scripted.add_image("repository:1", files={"/repo/README": b"old\n", "/repo/.git/HEAD": b"x\n"})
         return replace(PATCH_VIEW, environment=Environment(image="repository:1", workdir="/repo"))
 
     def test_where_it_works(self, bench: Bench, scripted: ScriptedDriver, view: AgentView, tmp_path: Path) -> None:
-        """It starts in the repository, which is collected; its workspace lies beside it, and all may write there."""
+        """The agent starts in the repository, and its changes are sealed; all users can write to its workspace."""
         changed = tmp_path / "changed"
         (changed / ".git").mkdir(parents=True)
         (changed / ".git/HEAD").write_bytes(b"y\n")
@@ -420,7 +420,7 @@ class TestRepositories:
         assert agent_result.metadata["ignored"] == {".git": 1}
 
     def test_a_patch_file_needs_no_collecting(self, bench: Bench, scripted: ScriptedDriver, view: AgentView) -> None:
-        """With an artifact path only that file counts, and nothing of the image is kept."""
+        """With an artifact path the candidate is the patch in that file, and the repository is not collected."""
         patch = b"--- a/README\n+++ b/README\n@@ -1 +1 @@\n-old\n+new\n"
         scripted.program("agent")(_writes("/workspace/fix.patch", patch))
         agent_result = bench.produce(view, artifact_path="fix.patch")
@@ -430,7 +430,7 @@ class TestRepositories:
         assert "ignored" not in agent_result.metadata
 
     def test_the_images_own_directory(self, bench: Bench, scripted: ScriptedDriver, view: AgentView) -> None:
-        """Without environment.workdir and a directory of the image there is no repository: the task is unusable."""
+        """If neither the task nor its image has a working directory, the task is refused before its agent runs."""
         with pytest.raises(MaterializationError) as refused:
             bench.produce(replace(view, environment=Environment(image="repository:1")))
         assert refused.value.code == "image-workdir-missing"

@@ -1,4 +1,4 @@
-"""The registry builds the harness that a configuration names, and refuses tasks that no agent can be run on."""
+"""The registry builds the configured harness, and refuses tasks whose files cannot be placed in a workspace."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATCH_VIEW = replace(VIEW, task_id="pack/patch", family="repo_patch", candidate_
 
 
 def test_command_is_built() -> None:
-    """A configuration of type command gives the command harness."""
+    """The command harness is built for a configuration of the type ``command``."""
     harness = build_harness_producer(HarnessConfig("command", (), CommandConfig(command=("agent",))))
     assert isinstance(harness, CommandHarnessProducer)
     assert harness.name == "command"
@@ -31,20 +31,20 @@ def test_command_is_built() -> None:
 
 @pytest.mark.parametrize("name", ["codex", "claude_code"])
 def test_agent_programs_are_built(name: str) -> None:
-    """A configuration of an agent program gives its harness, under the name that the configuration has."""
+    """A provider harness with the name of the agent program is built for a configuration of that type."""
     harness = build_harness_producer(HarnessConfig(name, (), ProviderSettings(model="m")))
     assert type(harness) is ProviderHarness
     assert harness.name == name
 
 
 def test_tasks_that_can_run_pass() -> None:
-    """Text tasks, repositories and terminal tasks are accepted, filled from their images or not."""
+    """Text, repository and terminal tasks are accepted, and terminal tasks whose workspace is filled from the image."""
     from_image = Environment(workdir="/app", materialize_workdir_from_image=True)
     require_supported([VIEW, PATCH_VIEW, WORKSPACE_VIEW, replace(WORKSPACE_VIEW, environment=from_image)])
 
 
 def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
-    """K14: a pack is refused with all of its tasks that cannot run, before any of them does."""
+    """K14: one error names all tasks with colliding assets, before any task runs."""
     files = (FileReference("a", "x"), FileReference("b", "X"))
     views = [with_assets(replace(VIEW, task_id=name), tmp_path, *files) for name in ("pack/first", "pack/second")]
     with pytest.raises(ConfigError) as refused:
@@ -54,7 +54,7 @@ def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
 
 
 def test_the_testers_task_file_counts(tmp_path: Path) -> None:
-    """K14: an asset may not lie where the tester wants the task file."""
+    """K14: an asset may not have the path of the task file that the tester chose."""
     view = with_assets(VIEW, tmp_path, FileReference("a", "given.json"))
     require_supported([view])
     with pytest.raises(ConfigError) as refused:

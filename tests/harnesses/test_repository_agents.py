@@ -1,4 +1,4 @@
-"""Agents in real repositories: what they changed is the candidate, on every driver, whatever they did to hide it."""
+"""Agents in real repositories: on every driver, the candidate contains their changes, even if they hide them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def real(driver: SandboxDriver, tmp_path: Path, host_canary: Path) -> Iterator[Bench]:
-    """Give a bench on real sandboxes, in a repository that is a trap: nothing may look for one around a workspace."""
+    """Yield a bench on real sandboxes, inside a hostile git repository: nothing may use git around a workspace."""
     trees.TRAPS["git_fsmonitor"].build(tmp_path)
     bench = Bench(driver, tmp_path, limits=Limits())
     yield bench
@@ -58,7 +58,7 @@ FIX = f"printf %s {shlex.quote(repository.FIXED.decode())} >src/adder/core.py"
 
 
 def test_every_kind_of_change(real: Bench, repository_view: AgentView) -> None:
-    """What is added, changed, removed, made executable, linked and replaced is in the candidate, and nothing else."""
+    """Files that were added, changed, removed, made executable, linked or replaced are the whole candidate."""
     agent_result = _run(
         real,
         repository_view,
@@ -94,7 +94,7 @@ def test_every_kind_of_change(real: Bench, repository_view: AgentView) -> None:
 
 
 def test_nothing_changed_is_an_empty_candidate(real: Bench, repository_view: AgentView) -> None:
-    """C01: an agent that left the repository as it was has failed, also one that touched every file of it."""
+    """C01: an agent that changed no content has failed, even if it touched every file and removed ``.git``."""
     agent_result = _run(real, repository_view, "find . -type f -exec touch {} +; mkdir empty; rm -rf .git")
     assert agent_result.failure is not None
     assert agent_result.failure.reason is FailureReason.CANDIDATE_EMPTY
@@ -102,7 +102,7 @@ def test_nothing_changed_is_an_empty_candidate(real: Bench, repository_view: Age
 
 
 def test_a_patch_that_the_agent_writes(real: Bench, repository_view: AgentView) -> None:
-    """With an artifact path the candidate is what that patch makes of the repository, whatever else the agent did."""
+    """With an artifact path the candidate contains only the changes in that patch, whatever else the agent did."""
     patch = """--- a/src/adder/core.py
 +++ b/src/adder/core.py
 @@ -1,2 +1,2 @@
@@ -132,9 +132,9 @@ def test_a_patch_that_the_agent_writes(real: Bench, repository_view: AgentView) 
     ],
 )
 def test_a_patch_that_is_none(real: Bench, repository_view: AgentView, make: str, reason: FailureReason) -> None:
-    """C16, H01, H05: a patch that is missing, empty, no patch, of another tree, a trap or too large has its reason."""
+    """C16, H01, H05: a patch that is missing, empty, invalid, for another tree, a trap or too large is a failure."""
     if make.startswith("mkfifo") and real.is_gvisor:
-        reason = FailureReason.CANDIDATE_MISSING  # its gofer makes no FIFO on the host
+        reason = FailureReason.CANDIDATE_MISSING  # gVisor's gofer creates no FIFO on the host
     agent_result = _run(real, repository_view, make, artifact_path="fix.patch")
     assert agent_result.failure is not None
     assert agent_result.failure.reason is reason
@@ -150,14 +150,14 @@ REASONS = {
 @pytest.mark.usefixtures("no_tools")
 @pytest.mark.parametrize("name", variants(trees.TRAPS, small_trap))
 def test_hostile_repositories(real: Bench, repository_view: AgentView, name: str) -> None:
-    """G, H: each trap in a repository is sealed as data or a typed failure, in bounded time, and no tool is run."""
+    """G, H: each trap in a repository is sealed or is a typed failure, in bounded time and without host tools."""
     trap = trees.TRAPS[name]
     _install(real.root / "agents")
     agent_result = real.produce(
         repository_view, command=("python3", f"{AGENT_TARGET}/trees.py", name), agent_dir=real.root / "agents"
     )
     expected = REASONS[trap.in_repository]
-    socketless = isinstance(real.driver, DockerDriver)  # an engine's archives have no sockets
+    socketless = isinstance(real.driver, DockerDriver)  # a Docker Engine's archives contain no sockets
     if (name in NEVER_OF_GVISOR and real.is_gvisor) or (name == "unix_socket" and socketless):
         expected = FailureReason.CANDIDATE_EMPTY
     assert (agent_result.failure and agent_result.failure.reason) is expected, (
@@ -169,16 +169,17 @@ def test_hostile_repositories(real: Bench, repository_view: AgentView, name: str
 
 
 BESIDE = {"link_climbing_out", "locked_directory", "deep_tree", "attributes", "git_hooks", "git_fsmonitor"}
-"""Kinds of traps that every run of the tests tries. The others are tried alone, inside a repository."""
+"""Traps that are always tried beside a repository. The others are tried there only with ``--long``."""
 
 
 @pytest.mark.usefixtures("no_tools")
 @pytest.mark.parametrize(
     "name",
-    variants([name for name in trees.TRAPS if name != "locked_workspace"], BESIDE.__contains__),  # it is not its own
+    # An agent in a repository may not own its workspace; then it cannot lock the workspace.
+    variants([name for name in trees.TRAPS if name != "locked_workspace"], BESIDE.__contains__),
 )
 def test_hostile_workspaces_beside_a_repository(real: Bench, repository_view: AgentView, name: str) -> None:
-    """H: what a container's root leaves in the workspace beside the repository harms nobody, and can be removed."""
+    """H: traps in the workspace beside the repository do not affect the candidate, and can be removed."""
     _install(real.root / "agents")
     build = f"{FIX}; cd /workspace; exec python3 {AGENT_TARGET}/trees.py {name}"
     agent_result = _run(real, repository_view, build, agent_dir=real.root / "agents")
@@ -199,7 +200,7 @@ def _install(directory: Path) -> None:
 def test_version_control_says_nothing(
     real: Bench, repository_view: AgentView, tmp_path: Path, request: pytest.FixtureRequest, name: str
 ) -> None:
-    """C23, C25: whatever an agent makes of the repository's history, index and rules, its candidate is the same."""
+    """C23, C25: the candidate is the same, whatever an agent does to the repository's history, index and rules."""
     honest = _run(real, repository_view, FIX)
     repository.make_variant(tmp_path / "variants" / name, name)
     request.getfixturevalue("no_tools")
@@ -211,7 +212,7 @@ def test_version_control_says_nothing(
 
 
 def test_a_survivor_in_a_repository(real: Bench, repository_view: AgentView) -> None:
-    """A05: a daemon that flips a file for ever is dead before anything is read: what is sealed is one of its states."""
+    """A05: a daemon that keeps rewriting a file is killed before the file is read, so one of its states is sealed."""
     flip = "while :; do echo good >flipping; echo bad >flipping; done"
     agent_result = _run(real, repository_view, f"{FIX}; setsid sh -c '{flip}' >/dev/null 2>&1 & sleep 0.3")
     delta = _delta(real, agent_result)
@@ -225,7 +226,7 @@ def test_a_survivor_in_a_repository(real: Bench, repository_view: AgentView) -> 
     "how", ["rm -rf {0}", "cd /; mv {0} /srv/away; ln -s away {0}", "cd /; mv {0} /srv/x; echo >{0}"]
 )
 def test_a_repository_that_was_replaced(real: Bench, repository_view: AgentView, how: str) -> None:
-    """H12: where the repository itself is gone or something else, the candidate is unsafe, never another directory."""
+    """H12: if the repository's directory was removed or replaced, the agent has failed, and nothing is sealed."""
     agent_result = _run(real, repository_view, how.format(repository.WORKDIR))
     assert agent_result.failure is not None
     assert agent_result.failure.reason is FailureReason.UNSAFE_WORKSPACE
@@ -246,7 +247,7 @@ def test_a_failed_agent_is_scored_and_its_work_kept(real: Bench, repository_view
 
 @pytest.mark.every_driver
 def test_the_diff_is_one_that_git_applies(real: Bench, repository_view: AgentView, tmp_path: Path) -> None:
-    """What people are shown of a candidate, git makes the same tree of."""
+    """``git apply`` with the candidate's text makes the same changes as the candidate."""
     agent_result = _run(
         real, repository_view, f"{FIX}; chmod +x README; rm -r old; head -c 300 /dev/zero >zeros; ln -s x y"
     )
@@ -268,7 +269,7 @@ def test_the_diff_is_one_that_git_applies(real: Bench, repository_view: AgentVie
 
 @pytest.mark.every_driver
 def test_what_root_leaves_on_docker_is_taken_back(real: Bench, repository_view: AgentView) -> None:
-    """H06: no file of the workspace is left to a root of the host's, nor with a set-id bit that one gave it."""
+    """H06: the host's root owns no file that the agent left; on Docker, set-id bits are removed, too."""
     agent_result = _run(real, repository_view, f"{FIX}; cp /bin/sh /workspace/shell; chmod 4755 /workspace/shell")
     assert agent_result.failure is None
     status = (real.workspace / "shell").stat()
@@ -279,7 +280,7 @@ def test_what_root_leaves_on_docker_is_taken_back(real: Bench, repository_view: 
 
 @pytest.mark.parametrize("form", ["assets", "task file"])
 def test_what_the_task_gives_can_be_changed(real: Bench, repository_view: AgentView, tmp_path: Path, form: str) -> None:
-    """Whoever root is on the host, files of the workspace that are not read-only can be written."""
+    """The agent can write to the task file and to writable assets, whichever host user its root is mapped to."""
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack/data.csv").write_text("1")
     asset = FileReference("data.csv", "in/data.csv", read_only=False)
@@ -289,16 +290,16 @@ def test_what_the_task_gives_can_be_changed(real: Bench, repository_view: AgentV
 
 
 class TestAWorkspaceThatBeginsAsItsImage:
-    """``materialize_workdir_from_image``."""
+    """Tasks with ``materialize_workdir_from_image``: the workspace starts with the files of an image's directory."""
 
     @pytest.fixture
     def view(self, repository_view: AgentView) -> AgentView:
-        """Give a terminal task whose workspace begins as the repository."""
+        """Return a terminal task whose workspace starts as a copy of the repository."""
         environment = replace(repository_view.environment, materialize_workdir_from_image=True)
         return replace(WORKSPACE_VIEW, environment=environment)
 
     def test_its_files_are_the_agents(self, real: Bench, view: AgentView) -> None:
-        """The agent finds the image's directory, may change all of it, and the whole is its candidate."""
+        """The agent may change all files that came from the image, and the whole workspace is its candidate."""
         script = (
             "test -f task.json; echo x >>README; rm -r old; test -x run.py; chmod a-x run.py; rm -rf .git; mv src lib"
         )
@@ -318,13 +319,13 @@ class TestAWorkspaceThatBeginsAsItsImage:
         )
 
     def test_each_begins_with_the_image(self, real: Bench, view: AgentView) -> None:
-        """F11: what one agent changed is not what the next begins with, and the image stays as it was."""
+        """F11: an agent's changes to files from the image are not visible to the next agent."""
         first = _run(real, view, "cat README; echo changed >README")
         second = _run(real, view, "cat README")
         assert first.stdout == second.stdout == "Adds.\n"
 
     def test_an_asset_over_a_file_of_the_image(self, real: Bench, view: AgentView, tmp_path: Path) -> None:
-        """A13: an asset that would lie on a file of the image is the pack's fault, and no agent runs."""
+        """A13: an asset with the path of a file from the image is an error of the pack, and no agent runs."""
         (tmp_path / "pack").mkdir()
         (tmp_path / "pack/a").write_text("1")
         colliding = with_assets(view, tmp_path / "pack", FileReference("a", "README"))
@@ -343,7 +344,7 @@ class TestAWorkspaceThatBeginsAsItsImage:
 def test_an_ordinary_user_of_the_docker_group_runs_agents_in_repositories(
     monkeypatch: pytest.MonkeyPatch, docker_driver: DockerDriver, repository_in_engine: AgentView, tmp_path: Path
 ) -> None:
-    """H06, H11: what a container's root leaves in a workspace of an ordinary user is his, can be read, and removed."""
+    """H06, H11: an ordinary user owns all that the container's root left in the workspace, and can remove it."""
     trap = "mkdir -p locked/inner sticky; echo x >locked/inner/file; chmod 000 locked/inner locked; chmod 1755 sticky"
     patch = (
         "printf '%s\\n' '--- a/README' '+++ b/README' '@@ -1 +1 @@' '-Adds.' '+New.' >fix.patch; chmod 600 fix.patch"
@@ -352,14 +353,14 @@ def test_an_ordinary_user_of_the_docker_group_runs_agents_in_repositories(
     expected = {b"README": FileVersion(b"New.\n")}
 
     def run(bench: Bench) -> None:
-        for _ in range(2):  # the second begins where the first one left
+        for _ in range(2):  # the second run finds the files that the first one left
             agent_result = _run(bench, repository_in_engine, script, artifact_path="fix.patch")
             assert agent_result.failure is None, (agent_result.failure, agent_result.stderr)
             assert dict(_delta(bench, agent_result)) == expected
         assert {path.stat().st_uid for path in bench.workspace.iterdir()} == {bench.workspace.stat().st_uid}
         remove_tree(bench.workspace)
 
-    run(Bench(docker_driver, tmp_path, limits=Limits()))  # all that is imported on the way has been now
+    run(Bench(docker_driver, tmp_path, limits=Limits()))  # imports all modules, which the user may be unable to read
     with open_directory() as root:
         monkeypatch.setenv("HOME", str(root))
 

@@ -36,7 +36,7 @@ echo new >new && echo x >/workspace/note && echo x >>"$SECUREBENCH_TASK_FILE"
 
 @pytest.mark.usefixtures("base_image")
 def test_a_repository_of_an_ordinary_user(oci_driver: OciDriver, home: Path, tmp_path: Path) -> None:
-    """H06: the changes are read, the workspace can be written, and all that is left in it is the user's to remove."""
+    """H06: the agent's changes are sealed, it can write to the workspace, and the user can remove all that it left."""
     repository.make_repository(tmp_path / "made")
     root, parts = tiny_root(), repository.image_parts(tmp_path / "made/.git")
 

@@ -1,4 +1,4 @@
-"""A server for each test, no proxies, and limits that a test can wait for."""
+"""Fixtures for HTTP tests: a fake server, a client with short timeouts, and an environment without proxies."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
-    """Give a server that has nothing yet."""
+    """Yield a server without files."""
     with serving(FakeServer()) as fake:
         yield fake
 
 
 @pytest.fixture
 def lines() -> list[str]:
-    """Give the list that the client's reports go to."""
+    """Return the list to which the client appends its reports."""
     return []
 
 
 @pytest.fixture
 def client(lines: list[str]) -> HttpClient:
-    """Give a client with little patience."""
+    """Return a client with short timeouts."""
     return HttpClient(Deadline(QUICK), report=lines.append)

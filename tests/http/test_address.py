@@ -26,7 +26,7 @@ PLAIN = parse_address("http://data.example/x", allow_plain=True)
     ],
 )
 def test_a_redirect_is_resolved(location: str, source: Address, origin: str, path: str) -> None:
-    """Absolute and relative redirects keep their query."""
+    """Absolute and relative redirects are resolved, and keep their query."""
     target = source.follow(location)
     assert (target.origin, target.path) == (origin, path)
 
@@ -51,7 +51,7 @@ def test_a_redirect_is_resolved(location: str, source: Address, origin: str, pat
     ],
 )
 def test_an_unsafe_redirect_is_refused(location: str) -> None:
-    """J05, J08, J09: no redirect leads to this machine, off TLS, to a file, or to an address with a trick in it."""
+    """J05, J08, J09: a redirect to this machine, to another scheme than https, or to an invalid address is refused."""
     with pytest.raises(AddressError) as raised:
         FAR.follow(location)
     assert "user:password" not in str(raised.value)
@@ -59,19 +59,19 @@ def test_an_unsafe_redirect_is_refused(location: str) -> None:
 
 @pytest.mark.parametrize("location", ["http://127.0.0.1/x", "http://localhost/x", "ftp://data.example/x"])
 def test_plain_http_elsewhere_does_not_lead_to_this_machine(location: str) -> None:
-    """A source without TLS may be on any machine except this one."""
+    """An address without TLS on another machine may not redirect to this machine, or to FTP."""
     with pytest.raises(AddressError):
         PLAIN.follow(location)
 
 
 def test_this_machine_does_not_redirect_to_plain_http_elsewhere() -> None:
-    """Data from this machine cannot be changed on its way; the redirect must not give that up."""
+    """A redirect from this machine to plain HTTP elsewhere is refused: the data could be changed in transit."""
     with pytest.raises(AddressError, match="no TLS"):
         NEAR.follow("http://storage.example/x")
 
 
 def test_messages_do_not_contain_signatures() -> None:
-    """J15: the query of a storage address grants access, so it is not part of messages."""
+    """J15: the query of an address may grant access, so it is not part of messages."""
     target = FAR.follow("https://storage.example/x?signature=secret")
     assert str(target) == "storage.example"
     assert "secret" not in target.origin
@@ -79,13 +79,13 @@ def test_messages_do_not_contain_signatures() -> None:
 
 @pytest.mark.parametrize("url", ["http://data.example/x", "ftp://data.example/x", "data.example", "https://", ""])
 def test_an_address_needs_tls(url: str) -> None:
-    """Unless it is on this machine, or the caller allows plain HTTP."""
+    """An address of another machine that is not a complete https URL is refused."""
     with pytest.raises(AddressError):
         parse_address(url)
 
 
 def test_a_password_in_an_address_is_not_supported() -> None:
-    """The error says so without repeating it."""
+    """An address with a password is refused, and neither the error nor ``without_password`` repeats the password."""
     with pytest.raises(AddressError, match="user name or password") as raised:
         parse_address("https://user:secret@data.example/x")
     assert "secret" not in str(raised.value)

@@ -33,25 +33,25 @@ def _data(server: FakeServer) -> None:
 
 
 def read(client: HttpClient, server: FakeServer, path: str = "/data") -> bytes:
-    """Return a document."""
+    """Return the body of the document at ``path``."""
     return client.read(parse_address(f"{server.url}{path}"), 1000)[0]
 
 
 def test_a_document_has_a_body_and_a_type(client: HttpClient, server: FakeServer) -> None:
-    """Both come from one response; the client says who it is."""
+    """``read`` returns the body and the content type; the request's user agent is SecureBench."""
     assert client.read(parse_address(f"{server.url}/data"), 1000) == (DATA, "text/plain")
     assert server.requests[0].headers["user-agent"].startswith("securebench/")
 
 
 def test_a_document_is_read_up_to_its_limit(client: HttpClient, server: FakeServer) -> None:
-    """K08: a larger one is an error, and not read further."""
+    """K08: a document that is larger than the limit is an error."""
     with pytest.raises(TooLargeError, match="more than 8 bytes"):
         client.read(parse_address(f"{server.url}/data"), len(DATA) - 1)
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
 def test_a_busy_server_is_asked_again(client: HttpClient, server: FakeServer, lines: list[str], status: int) -> None:
-    """J19: the user sees why it takes longer."""
+    """J19: a request to a busy server is repeated, and the user sees the reason."""
     server.faults["/data"] = [says(status)]
     assert read(client, server) == DATA
     assert lines[0].startswith(f"{server.host}: HTTP status {status} ")
@@ -59,7 +59,7 @@ def test_a_busy_server_is_asked_again(client: HttpClient, server: FakeServer, li
 
 
 def test_a_server_that_stays_busy_is_given_up(client: HttpClient, server: FakeServer) -> None:
-    """The number of attempts is bounded."""
+    """A request that keeps failing is an error after the maximum number of attempts."""
     server.faults["/data"] = [says(500)] * 9
     with pytest.raises(UnreachableError, match="HTTP status 500 Internal Server Error"):
         read(client, server)
@@ -68,7 +68,7 @@ def test_a_server_that_stays_busy_is_given_up(client: HttpClient, server: FakeSe
 
 @pytest.mark.parametrize("status", [204, 304, 400, 401, 403, 404, 418, 501])
 def test_any_other_status_is_an_error_at_once(client: HttpClient, server: FakeServer, status: int) -> None:
-    """The caller decides what it means."""
+    """Any other status is an error without a retry; the caller decides what it means."""
     server.faults["/data"] = [says(status, b"")]
     with pytest.raises(StatusError) as raised:
         read(client, server)
@@ -77,7 +77,7 @@ def test_any_other_status_is_an_error_at_once(client: HttpClient, server: FakeSe
 
 
 def test_the_server_may_ask_for_a_pause(client: HttpClient, server: FakeServer) -> None:
-    """J19: a ``Retry-After`` is respected."""
+    """J19: the client waits as long as the ``Retry-After`` header asks for."""
     server.faults["/data"] = [says(429, Retry_After="1")]
     started = time.monotonic()
     assert read(client, server) == DATA
@@ -85,7 +85,7 @@ def test_the_server_may_ask_for_a_pause(client: HttpClient, server: FakeServer) 
 
 
 def test_a_pause_that_is_too_long_is_an_error(client: HttpClient, server: FakeServer) -> None:
-    """Nobody waits for an hour without knowing it."""
+    """A ``Retry-After`` that exceeds the longest pause is an error, and the client does not wait."""
     server.faults["/data"] = [says(429, Retry_After="3600")]
     with pytest.raises(UnreachableError, match="429 Too Many Requests") as raised:
         read(client, server)
@@ -96,7 +96,7 @@ def test_a_pause_that_is_too_long_is_an_error(client: HttpClient, server: FakeSe
     "delay", ["Wed, 21 Oct 2015 07:28:00 GMT", "0", "soon", "-1", "Fri, 31 Dec 9999 23:59:59 -2359"]
 )
 def test_a_pause_may_be_given_as_a_date(client: HttpClient, server: FakeServer, delay: str) -> None:
-    """A date in the past, or something that is not a date, causes no long pause."""
+    """A past date or an invalid value in ``Retry-After`` causes no long pause; a date far in the future is an error."""
     server.faults["/data"] = [says(429, Retry_After=delay)]
     if "9999" in delay:
         with pytest.raises(UnreachableError):
@@ -106,7 +106,7 @@ def test_a_pause_may_be_given_as_a_date(client: HttpClient, server: FakeServer, 
 
 
 def test_a_server_that_never_responded_is_not_tried_again() -> None:
-    """Its address or the network is wrong: the user should hear so at once."""
+    """A client that never received a response does not retry: the address or the network is probably wrong."""
     lines: list[str] = []
     client = HttpClient(Deadline(Timeouts(pause=30)), report=lines.append)
     with pytest.raises(UnreachableError, match="Connection refused"):
@@ -115,20 +115,20 @@ def test_a_server_that_never_responded_is_not_tried_again() -> None:
 
 
 def test_a_host_name_that_is_too_long_is_an_error(client: HttpClient) -> None:
-    """K15: an address may be well-formed and its host impossible."""
+    """K15: a well-formed address with an invalid host name is an error."""
     with pytest.raises(UnreachableError, match="host name is invalid"):
         client.get(parse_address(f"https://{'a' * 64}.example/"))
 
 
 def test_silence_is_a_failed_attempt(client: HttpClient, server: FakeServer) -> None:
-    """The read timeout limits each attempt."""
+    """A server that sends nothing before the read timeout causes a failed attempt, and the request is repeated."""
     read(client, server)
     server.faults["/data"] = [stalls] * 2
     assert read(client, server) == DATA
 
 
 def test_stopping_interrupts_a_silent_connection(server: FakeServer) -> None:
-    """No read timeout has to pass."""
+    """``Deadline.stop`` interrupts a read before the read timeout, and prevents further requests."""
     deadline = Deadline(Timeouts(read=60))
     server.faults["/data"] = [stalls]
     timer = threading.Timer(0.3, deadline.stop)
@@ -143,7 +143,7 @@ def test_stopping_interrupts_a_silent_connection(server: FakeServer) -> None:
 
 
 def test_a_silent_tls_handshake_ends_with_the_deadline() -> None:
-    """The deadline also watches a connection that is not usable yet."""
+    """The deadline also interrupts a TLS handshake in which the server sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = parse_address(f"https://127.0.0.1:{listening.getsockname()[1]}/")
         started = time.monotonic()
@@ -153,7 +153,7 @@ def test_a_silent_tls_handshake_ends_with_the_deadline() -> None:
 
 
 def test_a_pause_ends_with_the_deadline(server: FakeServer) -> None:
-    """The total includes pauses."""
+    """The limit of the total time includes pauses between attempts."""
     server.faults["/data"] = [says(503, Retry_After="60")]
     started = time.monotonic()
     with pytest.raises(DeadlineError, match=r"longer than 0\.4 s"):
@@ -162,7 +162,7 @@ def test_a_pause_ends_with_the_deadline(server: FakeServer) -> None:
 
 
 def test_a_redirect_is_followed(client: HttpClient, server: FakeServer) -> None:
-    """Relative and absolute ones."""
+    """Relative and absolute redirects are followed."""
     server.faults["/moved"] = [redirects("/data"), redirects(f"{server.url}/data")]
     assert read(client, server, "/moved") == read(client, server, "/moved") == DATA
 
@@ -177,14 +177,14 @@ def test_a_redirect_loop_ends(client: HttpClient, server: FakeServer) -> None:
 
 @pytest.mark.parametrize("location", ["", "http://other.example/x", "file:///etc/passwd", "http://u:p@127.0.0.1/x"])
 def test_an_unsafe_redirect_is_not_followed(client: HttpClient, server: FakeServer, location: str) -> None:
-    """J09: neither to plain HTTP on another machine, to a file, nor with a password."""
+    """J09: a redirect to plain HTTP on another machine, to a file, with a password or to the same page is an error."""
     server.faults["/data"] = [redirects(location)] * 9
     with pytest.raises(AddressError):
         read(client, server)
 
 
 def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch, client: HttpClient) -> None:
-    """A tunnel is requested with the proxy's password, which no message repeats."""
+    """For https, a tunnel is requested from the proxy with its password, which the error does not repeat."""
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         monkeypatch.setenv("https_proxy", f"http://user:pass%20word@127.0.0.1:{proxy.getsockname()[1]}")
         seen: list[bytes] = []
@@ -199,7 +199,7 @@ def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch, cli
 
 
 def test_plain_http_is_forwarded_by_a_proxy(server: FakeServer) -> None:
-    """The proxy receives the whole address; a given proxy takes precedence over the environment's."""
+    """For plain HTTP, the proxy in ``proxies`` receives the whole address and the proxy's password."""
     client = HttpClient(Deadline(QUICK), proxies={"http": f"http://user:word@{server.host}"})
     with pytest.raises(StatusError):
         client.open(parse_address("http://mirror.example/debian", allow_plain=True))
@@ -222,7 +222,7 @@ def test_a_proxy_is_bypassed(monkeypatch: pytest.MonkeyPatch, server: FakeServer
 def test_a_proxy_without_a_valid_address_is_an_error(
     monkeypatch: pytest.MonkeyPatch, client: HttpClient, proxy: str
 ) -> None:
-    """A mistake in the environment is not a traceback, and no connection to this machine."""
+    """An invalid proxy address is an error; one without a host does not mean this machine."""
     monkeypatch.setenv("https_proxy", proxy)
     with pytest.raises(UnreachableError, match="the proxy's address"):
         client.get(parse_address("https://registry.example.com/"))
@@ -232,7 +232,7 @@ def test_a_proxy_without_a_valid_address_is_an_error(
 def test_a_certificate_must_be_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: HttpClient, trusted: bool
 ) -> None:
-    """J05: TLS is verified, through a proxy too, against the authorities in SSL_CERT_FILE."""
+    """J05: certificates are verified against the authorities in SSL_CERT_FILE, also through a proxy."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -244,7 +244,7 @@ def test_a_certificate_must_be_trusted(
 def test_a_certificate_must_be_for_the_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: HttpClient
 ) -> None:
-    """J05: a trusted certificate of another host is refused."""
+    """J05: a certificate for another host is refused, even from a trusted authority."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -254,7 +254,7 @@ def test_a_certificate_must_be_for_the_host(
 
 
 def _through_tunnel(monkeypatch: pytest.MonkeyPatch, client: HttpClient, context: ssl.SSLContext) -> str:
-    """Request a page through a proxy; return the status, or that the certificate was not trusted."""
+    """Request a page through a proxy. Return the status, ``untrusted``, or the message of another error."""
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         monkeypatch.setenv("https_proxy", f"127.0.0.1:{proxy.getsockname()[1]}")
         thread = threading.Thread(target=_have_nothing, args=(proxy, context))
@@ -277,7 +277,7 @@ def _refuse_tunnel(proxy: socket.socket, seen: list[bytes]) -> None:
 
 
 def _have_nothing(proxy: socket.socket, context: ssl.SSLContext) -> None:
-    """Be a proxy, and the server behind it."""
+    """Act as a proxy, and as the server behind it, which responds with 404."""
     connection, _ = proxy.accept()
     with suppress(ssl.SSLError), connection:
         connection.recv(4096)

@@ -1,4 +1,4 @@
-"""Any response, even one that is not HTTP, ends soon in a body or an error of ours."""
+"""Any response, even one that is not HTTP, soon results in a body or an ``HttpError``."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ODD = [
 
 
 class RawServer:
-    """Sends the same bytes to each client, and hangs up."""
+    """A server that sends ``answer`` to each client and closes the connection."""
 
     def __init__(self) -> None:
         self.answer = b""
@@ -77,7 +77,7 @@ class RawServer:
                 connection.recv(65536)
 
     def close(self) -> None:
-        """Stop."""
+        """Stop the server."""
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         self._thread.join()
@@ -85,14 +85,14 @@ class RawServer:
 
 @pytest.fixture(scope="module")
 def raw() -> Iterator[RawServer]:
-    """Give a server that does not speak HTTP unless told to."""
+    """Yield a server that sends any bytes, also those that are not HTTP."""
     made = RawServer()
     yield made
     made.close()
 
 
 def read(raw: RawServer, answer: bytes) -> bytes:
-    """Return the body that a client makes of ``answer``."""
+    """Return the body that a client reads from the response ``answer``, within 20 seconds."""
     raw.answer = answer
     started = time.monotonic()
     try:
@@ -103,14 +103,14 @@ def read(raw: RawServer, answer: bytes) -> bytes:
 
 @pytest.mark.parametrize("answer", BROKEN, ids=lambda answer: repr(answer[:60]))
 def test_a_broken_response_is_an_error(raw: RawServer, answer: bytes) -> None:
-    """J19: a response that is not HTTP, or is cut, doubled or endless, raises no other error and never hangs."""
+    """J19: a response that is not HTTP, incomplete, contradictory or too long is an error, and never hangs."""
     with pytest.raises(HttpError):
         read(raw, answer)
 
 
 @pytest.mark.parametrize("answer", ODD, ids=lambda answer: repr(answer[:60]))
 def test_an_odd_response_is_read_as_it_is(raw: RawServer, answer: bytes) -> None:
-    """H14: the body is its bytes. A header that says that they are compressed changes nothing."""
+    """H14: the body is returned as it was sent, even if a header is invalid or says that it is compressed."""
     assert read(raw, answer) == b"{}"
 
 
@@ -122,6 +122,6 @@ def test_an_odd_response_is_read_as_it_is(raw: RawServer, answer: bytes) -> None
     )
 )
 def test_any_bytes_are_a_body_or_an_error(raw: RawServer, pieces: list[bytes]) -> None:
-    """Nothing that a server can send raises anything but an error of ours."""
+    """Whatever bytes a server sends, no error other than an ``HttpError`` is raised."""
     with suppress(HttpError):
         read(raw, b"".join(pieces))

@@ -27,12 +27,12 @@ def _data(server: FakeServer) -> None:
 
 
 def download(client: HttpClient, server: FakeServer, *, limit: int = SIZE, digest: str = DIGEST) -> Download:
-    """Return a download of a file whose size the caller does not know."""
+    """Return a download of ``/data`` without an expected size."""
     return Download(client, parse_address(f"{server.url}/data"), limit, digest=digest)
 
 
 def failed(pieces: Download) -> HttpError:
-    """Return the error that a download ends with, after seconds at most."""
+    """Return the error with which the download ends. It must end within 15 s."""
     started = time.monotonic()
     with pytest.raises(HttpError) as raised:
         b"".join(pieces)
@@ -42,7 +42,7 @@ def failed(pieces: Download) -> HttpError:
 
 @pytest.mark.parametrize("digest", ["", DIGEST, f"sha512:{hashlib.sha512(DATA).hexdigest()}"])
 def test_a_file_is_downloaded(client: HttpClient, server: FakeServer, digest: str) -> None:
-    """It knows its size from the first piece on."""
+    """The whole file is yielded, with or without a digest. The size is known from the first piece on."""
     pieces = download(client, server, digest=digest)
     assert pieces.size == 0
     received = bytearray()
@@ -55,7 +55,7 @@ def test_a_file_is_downloaded(client: HttpClient, server: FakeServer, digest: st
 
 @pytest.mark.parametrize("ranges", [True, False])
 def test_a_broken_connection_is_resumed(client: HttpClient, server: FakeServer, lines: list[str], ranges: bool) -> None:
-    """A download continues after each break, also from a server without ranges, and the bytes are right."""
+    """A download continues after each break, even from a server without ranges, and yields the right bytes."""
     server.ranges = ranges
     server.faults["/data"] = [breaks_after(100_000)] * (2 if ranges else 1)
     assert b"".join(download(client, server)) == DATA
@@ -65,13 +65,13 @@ def test_a_broken_connection_is_resumed(client: HttpClient, server: FakeServer, 
 
 
 def test_progress_resets_the_number_of_attempts(client: HttpClient, server: FakeServer) -> None:
-    """A large file over a bad line may break more often than a request is tried."""
+    """A download that progresses between breaks may break more often than the limit of attempts."""
     server.faults["/data"] = [breaks_after(50_000)] * (QUICK.attempts + 1)
     assert b"".join(download(client, server)) == DATA
 
 
 def test_another_range_than_requested_is_refused(client: HttpClient, server: FakeServer) -> None:
-    """A range that does not begin where the last one ended is not inserted."""
+    """When a download is resumed, a range that does not begin at the first missing byte is refused."""
     server.faults["/data"] = [
         breaks_after(100_000),
         says(206, DATA[:200_000], Content_Range="bytes 0-199999/300000"),
@@ -82,13 +82,13 @@ def test_another_range_than_requested_is_refused(client: HttpClient, server: Fak
 
 
 def test_a_part_instead_of_the_file_is_refused(client: HttpClient, server: FakeServer) -> None:
-    """A range that nobody requested is not the file."""
+    """A range in response to a request for the whole file is refused."""
     server.faults["/data"] = [says(206, DATA[100:], Content_Range="bytes 100-299999/300000")]
     assert isinstance(failed(download(client, server, digest="")), MismatchError)
 
 
 def test_a_file_that_changes_is_not_mixed(client: HttpClient, server: FakeServer) -> None:
-    """Without a digest, only a server that names the file's version can resume it."""
+    """Without a digest, a download is resumed if the file's ``ETag`` is the same, and fails if it has changed."""
     server.files["/data"] = Content(DATA, headers={"ETag": '"1"'})
     server.faults["/data"] = [breaks_after(1000)]
     assert b"".join(download(client, server, digest="")) == DATA
@@ -99,7 +99,10 @@ def test_a_file_that_changes_is_not_mixed(client: HttpClient, server: FakeServer
 
 
 def test_a_file_without_digest_or_version_is_not_resumed(client: HttpClient, server: FakeServer) -> None:
-    """Nothing would notice that two versions were mixed."""
+    """Without a digest and an ``ETag``, an interrupted download fails: two versions could be mixed.
+
+    A request that fails before the first byte is repeated.
+    """
     server.faults["/data"] = [breaks_after(1000)]
     assert isinstance(failed(download(client, server, digest="")), UnreachableError)
     assert len(server.requests) == 1
@@ -108,7 +111,7 @@ def test_a_file_without_digest_or_version_is_not_resumed(client: HttpClient, ser
 
 
 def test_a_file_that_stays_short_is_given_up(client: HttpClient, server: FakeServer) -> None:
-    """A server that ends each response too early, without an error, is not asked forever."""
+    """A server that ends each response too early, without an error, gets a limited number of requests."""
     server.files["/data"], server.ranges = Content(DATA[:1000]), False
     pieces = Download(client, parse_address(f"{server.url}/data"), SIZE, expected_size=SIZE, digest=DIGEST)
     error = failed(pieces)
@@ -118,7 +121,7 @@ def test_a_file_that_stays_short_is_given_up(client: HttpClient, server: FakeSer
 
 
 def test_more_than_expected_is_never_yielded(client: HttpClient, server: FakeServer) -> None:
-    """I11: whatever the server sends."""
+    """I11: if the server sends more than the expected size, the download fails and yields no byte beyond that size."""
     server.files["/data"] = Content(DATA * 20)
     pieces = Download(client, parse_address(f"{server.url}/data"), SIZE, expected_size=SIZE, digest=DIGEST)
     received = bytearray()
@@ -128,7 +131,7 @@ def test_more_than_expected_is_never_yielded(client: HttpClient, server: FakeSer
 
 
 def test_more_than_the_limit_is_refused(client: HttpClient, server: FakeServer) -> None:
-    """At the first piece if the size is announced, and otherwise as soon as there is more."""
+    """A file above the limit is refused, whether or not the server announces its size."""
     assert isinstance(failed(download(client, server, limit=SIZE - 1)), TooLargeError)
     server.faults["/data"] = [drips(b"HTTP/1.0 200 OK\r\n\r\n" + b"a" * 100, 0)]
     assert isinstance(failed(download(client, server, limit=50)), TooLargeError)
@@ -136,27 +139,27 @@ def test_more_than_the_limit_is_refused(client: HttpClient, server: FakeServer) 
 
 @pytest.mark.parametrize("digest", [f"sha256:{'0' * 64}", f"sha512:{'0' * 128}"])
 def test_other_bytes_are_refused(client: HttpClient, server: FakeServer, digest: str) -> None:
-    """The digest is checked at the end, so that no reader may use the pieces before."""
+    """A file with another digest than the requested one is refused, and the error contains the requested digest."""
     error = failed(download(client, server, digest=digest))
     assert isinstance(error, MismatchError)
     assert digest in str(error)
 
 
 def test_the_declared_encoding_is_ignored(client: HttpClient, server: FakeServer) -> None:
-    """H14: nothing is decompressed because a header says so."""
+    """H14: a ``Content-Encoding`` header does not cause decompression."""
     server.faults["/data"] = [says(200, DATA, Content_Encoding="gzip")]
     assert b"".join(download(client, server)) == DATA
 
 
 @pytest.mark.parametrize("length", ["9" * 5000, "-1", "x"])
 def test_an_absurd_length_is_no_traceback(client: HttpClient, server: FakeServer, length: str) -> None:
-    """J19: what cannot be a size is not taken for one."""
+    """J19: a ``Content-Length`` that is not a valid size leads to an :class:`HttpError` and no other exception."""
     server.faults["/data"] = [drips(f"HTTP/1.0 200 OK\r\nContent-Length: {length}\r\n\r\n".encode(), 0)] * 5
     failed(download(client, server))
 
 
 def test_silence_ends_a_download(client: HttpClient, server: FakeServer) -> None:
-    """After some attempts."""
+    """A download from a server that sends nothing fails after a limited number of attempts."""
     b"".join(download(client, server))
     server.faults["/data"] = [stalls] * 9
     assert isinstance(failed(download(client, server)), UnreachableError)
@@ -167,7 +170,7 @@ def test_silence_ends_a_download(client: HttpClient, server: FakeServer) -> None
 def test_a_server_that_drips_is_interrupted(server: FakeServer, header: bytes) -> None:
     """A server that is never silent and never done is stopped by the deadline, in a header and in a body.
 
-    A body without a length that ends then is not mistaken for a whole one.
+    A body without a length that the deadline cuts off is not treated as complete.
     """
     server.faults["/data"] = [drips(header + b"a" * 10_000, 0.05)]
     client = HttpClient(Deadline(Timeouts(read=0.3, total=0.8)))
@@ -177,7 +180,7 @@ def test_a_server_that_drips_is_interrupted(server: FakeServer, header: bytes) -
 
 
 def test_an_abandoned_download_closes_its_connection(client: HttpClient, server: FakeServer) -> None:
-    """The deadline no longer watches it."""
+    """The deadline stops watching the connection of a download that is dropped before its end."""
     pieces = iter(download(client, server))
     next(pieces)
     assert client.deadline._watched

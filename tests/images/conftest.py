@@ -1,4 +1,4 @@
-"""Fixtures of the images' tests."""
+"""Fixtures for the tests of images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageStore:
-    """Give an empty image store, which is this process's default while the test runs."""
+    """Return an empty image store, which is the default store of this process during the test."""
     directory = tmp_path / "images"
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(directory))
     return ImageStore()

@@ -1,4 +1,4 @@
-"""Images between an engine and the store: the same id, and the same files, whichever has them."""
+"""Images are copied between an engine and the store, and keep their ids and files."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ USER 33
 """
 
 NOT_OF_THE_IMAGE = {".dockerenv", "dev", "proc", "sys", "etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/mtab"}
-"""What an engine puts into every container."""
+"""The files and directories that an engine adds to every container."""
 
 
 @pytest.fixture
 def name(engine: Engine) -> Iterator[str]:
-    """Give a reference that nobody has, and remove it from the engine."""
+    """Yield an unused reference. Afterwards, remove the images with this reference from the engine."""
     reference = f"securebench-test/{secrets.token_hex(6)}:1"
     yield reference
     for image in engine.client.images(name=reference):
@@ -60,11 +60,11 @@ def name(engine: Engine) -> Iterator[str]:
 
 
 def silent(_line: str) -> None:
-    """Stand in for a listener."""
+    """Ignore a line about the progress."""
 
 
 def exported(engine: Engine, image: str) -> dict[str, Entry]:
-    """Return what a container of the image has, by the engine's own export."""
+    """Return the files, directories and links of a container of the image, as the engine exports them."""
     container = engine.client.create_container(image, ["true"])["Id"]
     try:
         data = io.BytesIO(b"".join(engine.client.export(container)))
@@ -98,7 +98,7 @@ def _exported_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> Entry:
 
 
 def unpacked(root: Path) -> dict[str, Entry]:
-    """Return what a tree of the store has."""
+    """Return the files, directories and links below ``root``, a tree of the store."""
     shift = tree_shift()
     found: dict[str, Entry] = {}
     for top, directories, files in os.walk(root):
@@ -132,16 +132,17 @@ def built(engine: Engine, text: str, reference: str) -> str:
     )
     errors = [event["error"] for event in events if "error" in event]
     assert errors == []
-    return str(engine.client.inspect_image(reference)["Id"])  # type: ignore[no-untyped-call]  # so the stubs
+    return str(engine.client.inspect_image(reference)["Id"])  # type: ignore[no-untyped-call]  # untyped in the stubs
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root keeps owners")
 def test_layers_unpack_to_what_the_engine_exports(
     engine: Engine, base_image: ResolvedImage, own_store: ImageStore, name: str
 ) -> None:
-    """Every path has the type, mode, owner, size, time, target and content that a container of the image has.
+    """Each entry has the type, owner, target and content that it has in a container, and files the same mtime.
 
-    Its layers delete, replace files by directories and the reverse, make directories opaque, and link.
+    Modes are compared for files and directories. The image's layers delete files, replace files with directories and
+    the reverse, recreate directories, and create links.
     """
     resolve(engine, base_image.id)
     image_id = built(engine, DOCKERFILE.format(base=base_image.id), name)
@@ -162,7 +163,7 @@ def test_layers_unpack_to_what_the_engine_exports(
 def test_an_image_of_the_store_runs_on_the_engine_under_its_id(
     engine: Engine, own_store: ImageStore, name: str, tmp_path: Path
 ) -> None:
-    """What the store has from elsewhere is loaded into an engine that lacks it, once: both run the same id."""
+    """An image that was imported into the store is loaded into an engine that lacks it, once and with the same id."""
     (tmp_path / "saved").write_bytes(
         docker_save([layer(file("one", b"1")), layer(directory("two"))], [name], Env=["A=b"])
     )
@@ -179,9 +180,9 @@ def test_an_image_of_the_store_runs_on_the_engine_under_its_id(
 def test_the_store_goes_before_what_the_engine_has_under_the_name(
     engine: Engine, own_store: ImageStore, name: str, tmp_path: Path
 ) -> None:
-    """I06: two drivers of one machine mean one image by a reference, also where the engine's name is another's."""
+    """I06: an image imported into the store is used for its name, even if the engine has another image of that name."""
     engine.client.import_image_from_data(layer(file("other")), repository=name.split(":", maxsplit=1)[0], tag="1")
-    old = str(engine.client.inspect_image(name)["Id"])  # type: ignore[no-untyped-call]  # so the stubs
+    old = str(engine.client.inspect_image(name)["Id"])  # type: ignore[no-untyped-call]  # untyped in the stubs
     (tmp_path / "saved").write_bytes(docker_save([layer(file("one", b"1"))], [name]))
     import_path(own_store, tmp_path / "saved", "", silent)
     image = own_store.find(name)
@@ -193,7 +194,7 @@ def test_the_store_goes_before_what_the_engine_has_under_the_name(
 def test_an_image_of_an_engine_is_taken_when_it_is_needed_and_follows_the_engine(
     engine: Engine, own_store: ImageStore, name: str
 ) -> None:
-    """Without a registry: it comes into the store under the engine's id, and again when the name has moved."""
+    """An engine's image is copied to the store when it is needed, and again when its name means another image."""
     repository = name.split(":", maxsplit=1)[0]
     engine.client.import_image_from_data(layer(file("first")), repository=repository, tag="1")
     lines: list[str] = []
@@ -215,20 +216,20 @@ def test_an_image_of_an_engine_is_taken_when_it_is_needed_and_follows_the_engine
 
 
 def test_an_image_of_an_engine_is_provided_by_its_id(engine: Engine, own_store: ImageStore, name: str) -> None:
-    """A record names an id; it gets no name by that."""
+    """An image that is copied from an engine by its id gets no name in the store."""
     engine.client.import_image_from_data(layer(file("one")), repository=name.split(":", maxsplit=1)[0], tag="1")
-    image_id = str(engine.client.inspect_image(name)["Id"])  # type: ignore[no-untyped-call]  # so the stubs
+    image_id = str(engine.client.inspect_image(name)["Id"])  # type: ignore[no-untyped-call]  # untyped in the stubs
     assert ensure_image(own_store, image_id).id == image_id
     assert [entry.reference for entry in own_store.entries()] == [""]
 
 
 def test_an_image_can_be_given_by_its_id(engine: Engine, own_store: ImageStore, name: str, tmp_path: Path) -> None:
-    """While it is checked, an image has no name, and needs none to run on an engine."""
+    """An image can be loaded into an engine by its id, and then has no name there."""
     (tmp_path / "saved").write_bytes(docker_save([layer(file("one", b"1"))]))
     import_path(own_store, tmp_path / "saved", name, silent)
     image = own_store.find(name)
     assert image is not None
     load_into_engine(engine, own_store, image.id, silent)
-    found = engine.client.inspect_image(image.id)  # type: ignore[no-untyped-call]  # so the stubs
+    found = engine.client.inspect_image(image.id)  # type: ignore[no-untyped-call]  # untyped in the stubs
     assert (found["Id"], found["RepoTags"]) == (image.id, [])
     engine.client.remove_image(image.id)

@@ -1,4 +1,4 @@
-"""Providing an image: the store, then an engine, then its registry, or an error that helps."""
+"""Ensure that an image is in the store: from an engine or a registry, or with an error that says how to get it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOT = layer(file("etc/os", b"one\n"))
 
 @pytest.fixture(autouse=True)
 def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no engine answer."""
+    """Make every connection to an engine fail."""
 
     def connect() -> None:
         raise EngineError("no engine")
@@ -37,17 +37,17 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def registry() -> Iterator[FakeRegistry]:
-    """Give a registry of this machine."""
+    """Yield a registry on this machine."""
     with fake_registry() as found:
         yield found
 
 
 def silent(_line: str) -> None:
-    """Stand in for a listener."""
+    """Ignore a progress line."""
 
 
 def test_what_the_store_has_is_provided_without_asking_anyone(own_store: ImageStore) -> None:
-    """No engine, no network: the image that came in, whatever its registry would say."""
+    """An image in the store is returned by name and by id, and nothing is copied or pulled."""
     with own_store.incoming(Origin(ImageSource.RECIPE)) as incoming:
         image_id = add_root(incoming, [ROOT], RootConfig(), "")
         incoming.name(image_id, "tool:1")
@@ -58,7 +58,7 @@ def test_what_the_store_has_is_provided_without_asking_anyone(own_store: ImageSt
 
 
 def test_what_an_engine_gave_is_provided_without_that_engine(own_store: ImageStore) -> None:
-    """An engine that went away takes nothing with it."""
+    """An image that was copied from an engine is returned from the store if no engine is available."""
     with own_store.incoming(Origin(ImageSource.ENGINE, "sha256:" + "a" * 64)) as incoming:
         image_id = add_root(incoming, [ROOT], RootConfig(), "")
         incoming.name(image_id, "tool:1")
@@ -66,7 +66,7 @@ def test_what_an_engine_gave_is_provided_without_that_engine(own_store: ImageSto
 
 
 def test_what_only_a_registry_has_is_pulled_once(own_store: ImageStore, registry: FakeRegistry) -> None:
-    """The image comes in under its reference, unpacked, with its registry as its source; the next time it is there."""
+    """An image is pulled, unpacked and stored with a registry as its origin. After that, no registry is asked."""
     reference = registry.add_image(ROOT, architecture=Platform.of_this_machine().architecture)
     lines: list[str] = []
     image = ensure_image(own_store, reference, lines.append)
@@ -80,7 +80,7 @@ def test_what_only_a_registry_has_is_pulled_once(own_store: ImageStore, registry
 
 
 def test_a_pull_follows_the_registry(own_store: ImageStore, registry: FakeRegistry) -> None:
-    """I06: asked for by name, the image is what its tag means now; what a run has by its id stays."""
+    """I06: A pull gets the image that the tag means now. The image that was pulled before is still found by its id."""
     architecture = Platform.of_this_machine().architecture
     reference = registry.add_image(ROOT, architecture=architecture)
     first = pull(own_store, reference, silent)
@@ -93,7 +93,7 @@ def test_a_pull_follows_the_registry(own_store: ImageStore, registry: FakeRegist
 
 
 def test_a_hostile_image_of_a_registry_gets_no_name(own_store: ImageStore, registry: FakeRegistry) -> None:
-    """H13: its layers are unpacked before it is named."""
+    """H13: An image whose layer has a path with ``..`` is refused, and the store gets no entry for it."""
     architecture = Platform.of_this_machine().architecture
     reference = registry.add_image(layer(file("../../escaped")), architecture=architecture)
     with pytest.raises(ImageError, match=r"'\.\.'"):
@@ -111,7 +111,7 @@ def test_a_hostile_image_of_a_registry_gets_no_name(own_store: ImageStore, regis
     ],
 )
 def test_what_cannot_be_had_is_explained(own_store: ImageStore, reference: str, hint: str) -> None:
-    """I07: the error says how the image can be had, and no registry is asked for what none has."""
+    """I07: The error for an unavailable image says how to get it."""
     with pytest.raises(ImageError) as caught:
         ensure_image(own_store, reference)
     assert caught.value.code == "image-unavailable"
@@ -120,14 +120,14 @@ def test_what_cannot_be_had_is_explained(own_store: ImageStore, reference: str, 
 
 @pytest.mark.parametrize("reference", ["securebench/python:3.11", digest(b"id")])
 def test_what_no_registry_has_is_not_pulled(own_store: ImageStore, reference: str) -> None:
-    """I06: a registry that offers an image under our own name is not believed."""
+    """I06: An image id, or a name with SecureBench's own prefix, is never pulled."""
     with pytest.raises(ImageError) as caught:
         pull(own_store, reference, silent)
     assert caught.value.code == "image-unavailable"
 
 
 def test_nothing_else_is_a_reference(own_store: ImageStore) -> None:
-    """K15: what is no reference is refused before anyone is asked."""
+    """K15: Text that is not an image reference is refused."""
     with pytest.raises(ConfigError) as caught:
         ensure_image(own_store, "$(id)")
     assert caught.value.code == "image-reference-invalid"
@@ -138,7 +138,7 @@ def test_nothing_else_is_a_reference(own_store: ImageStore) -> None:
 
 @pytest.mark.parametrize("reference", ["securebench/pack/nothing:1", f"sha256:{'0' * 64}"])
 def test_a_missing_image_is_said_once(tmp_path: Path, reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What no registry has is not on this machine, and the message says so once."""
+    """If no registry can have an image, the message says only once that it is not on this machine."""
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine.sock")
     with pytest.raises(ImageError) as caught:
         ensure_image(ImageStore(tmp_path / "images"), reference)

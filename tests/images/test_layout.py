@@ -1,4 +1,4 @@
-"""Documents of images: what is read of them, however much else stands there."""
+"""Parsing of image configurations that are very large or deeply nested."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def config(ports: dict[str, object]) -> bytes:
 
 
 def test_an_image_may_expose_every_port() -> None:
-    """``EXPOSE 1-65535`` is a line of a Dockerfile like any other."""
+    """A configuration that exposes every TCP and UDP port is accepted: ``EXPOSE 1-65535`` is valid in a Dockerfile."""
     ports: dict[str, object] = {f"{port}/{kind}": {} for port in range(1, 65536) for kind in ("tcp", "udp")}
     assert ImageConfig.parse(config(ports), "image").workdir == "/app"
 
 
 def test_a_document_without_end_is_refused_in_fitting_words() -> None:
-    """Its size and depth are bounded. It is JSON all the same, so nothing else is said."""
+    """A document with too many values or levels is refused. It is valid JSON, so the message does not deny that."""
     deep = b'{"config": ' * 2000 + b"{}" + b"}" * 2000
     for hostile in (config({str(number): {} for number in range(400_000)}), deep):
         with pytest.raises(ImageError, match="cannot be read as JSON"):

@@ -1,4 +1,4 @@
-"""References: what is one, and what each part of it means to a registry."""
+"""Image references: which texts are valid, and what their parts mean to a registry."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ BAD = [
 
 @pytest.mark.parametrize("reference", GOOD)
 def test_a_reference_is_a_reference(reference: str) -> None:
-    """References of every usual form are admitted."""
+    """References of every usual form are accepted."""
     check_reference(reference)
 
 
 @pytest.mark.parametrize("reference", BAD)
 def test_nothing_else_is_a_reference(reference: str) -> None:
-    """K15: an option, a shell's characters, a URL and whatever else is no reference are refused."""
+    """K15: Options, shell syntax, URLs and other texts that are not image references are refused."""
     with pytest.raises(ConfigError) as raised:
         check_reference(reference)
     assert raised.value.code == "image-reference-invalid"
@@ -68,7 +68,7 @@ def test_nothing_else_is_a_reference(reference: str) -> None:
 
 @given(st.text(alphabet="abA0./:@-_ \n$", max_size=400))
 def test_checking_is_quick_and_admits_no_spaces(text: str) -> None:
-    """Any text is judged at once, and nothing with a space, newline or ``$`` is admitted."""
+    """Any text is checked within 0.5 s of processor time, and text with a space, newline or ``$`` is refused."""
     with processor_seconds(0.5):
         try:
             check_reference(text)
@@ -92,17 +92,17 @@ def test_checking_is_quick_and_admits_no_spaces(text: str) -> None:
     ],
 )
 def test_a_reference_means_what_it_means_to_other_tools(reference: str, meant: RegistryReference) -> None:
-    """The first part is a registry only if it looks like a host; all that is left out has the usual default."""
+    """The first part is a registry only if it looks like a host, and missing parts get Docker's defaults."""
     assert parse_reference(reference) == meant
 
 
 def test_a_digest_beats_the_tag_beside_it() -> None:
-    """What is asked for is the digest where there is one: the tag may have moved."""
+    """The version to request is the digest if there is one, because the tag may have moved."""
     assert parse_reference(f"tool:1@{DIGEST}").version == DIGEST
     assert parse_reference("tool:1").version == "1"
 
 
 def test_an_id_is_not_asked_of_a_registry() -> None:
-    """A bare image id is a name on this machine alone."""
+    """A bare image id is refused, because registries do not know it."""
     with pytest.raises(ConfigError, match="id of a local image"):
         parse_reference(IMAGE_ID)

@@ -1,4 +1,4 @@
-"""From a reference to an image: found, pulled, or explained."""
+"""Resolving a reference on an engine: the image is found or pulled, or the error says how to get it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FOUND = {
 
 @pytest.fixture
 def fake(tmp_path: Path) -> Iterator[FakeEngine]:
-    """Give an engine that has no image."""
+    """Yield a fake engine without images."""
     server = FakeEngine(tmp_path / "engine.sock")
     server.refuse("GET .*/images/", 404, "no such image")
     yield server
@@ -45,19 +45,19 @@ def fake(tmp_path: Path) -> Iterator[FakeEngine]:
 
 @pytest.fixture
 def connected(fake: FakeEngine, own_store: ImageStore) -> Iterator[Engine]:
-    """Give a connection to it, on a machine whose image store is empty."""
+    """Yield a connection to the fake engine, on a machine whose image store is empty."""
     engine = connect([fake.endpoint])
     yield engine
     engine.close()
 
 
 def pulls(fake: FakeEngine) -> list[str]:
-    """Return the paths of pull requests."""
+    """Return the paths of the requests that pull an image."""
     return [path for method, path, _ in fake.requests if method == "POST" and "/images/create" in path]
 
 
 def test_an_image_that_is_there_is_described(fake: FakeEngine, connected: Engine) -> None:
-    """An image is resolved to its id, with its own configuration, and nothing is pulled."""
+    """An image that the engine has is resolved to its id and configuration, and nothing is pulled."""
     fake.answer("GET .*/images/tool:1/json", FOUND)
     assert resolve(connected, "tool:1") == ResolvedImage(
         reference="tool:1",
@@ -73,7 +73,7 @@ def test_an_image_that_is_there_is_described(fake: FakeEngine, connected: Engine
 
 
 def test_an_image_without_configuration_is_described(fake: FakeEngine, connected: Engine) -> None:
-    """An imported image, which has no configuration to speak of, is an image."""
+    """An image with an empty configuration, such as an imported one, is resolved with defaults."""
     config = {"Env": None, "WorkingDir": "", "User": "", "Volumes": None}
     fake.answer("GET .*/images/bare/json", {"Id": IMAGE_ID, "Config": config})
     image = resolve(connected, "bare")
@@ -83,7 +83,7 @@ def test_an_image_without_configuration_is_described(fake: FakeEngine, connected
 def test_a_missing_image_is_pulled_with_progress(
     fake: FakeEngine, connected: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A missing image is pulled; each step is a line, byte counts are not."""
+    """A missing image is pulled. Each step is reported as a line, but byte counts are not."""
     events = [
         {"status": "Pulling from library/tool", "id": "1"},
         {"status": "Downloading", "id": "abc", "progressDetail": {"current": 1, "total": 2}},
@@ -95,7 +95,7 @@ def test_a_missing_image_is_pulled_with_progress(
 
     def find(method: str, path: str, body: bytes) -> tuple[int, bytes]:
         answer = original(method, path, body)
-        if "/images/create" in path:  # from now on it is there
+        if "/images/create" in path:  # after the pull, the engine has the image
             fake.answer("GET .*/images/registry.example/tool:1/json", FOUND)
         return answer
 
@@ -112,7 +112,7 @@ def test_a_missing_image_is_pulled_with_progress(
 
 @pytest.mark.parametrize("how", ["refused", "unreachable", "in the stream"])
 def test_a_pull_that_fails_is_told(fake: FakeEngine, connected: Engine, how: str) -> None:
-    """An image that cannot be pulled is an image error that says how to load it (I07)."""
+    """If an image cannot be pulled, the error says how to get it (I07)."""
     if how == "in the stream":
         fake.answer("POST .*/images/create", b'{"status": "x"}\n{"error": "toomanyrequests: limit"}\n')
     else:
@@ -126,7 +126,7 @@ def test_a_pull_that_fails_is_told(fake: FakeEngine, connected: Engine, how: str
 
 
 def test_a_full_disk_is_no_missing_image(fake: FakeEngine, connected: Engine) -> None:
-    """A pull that fills the engine's disk is told as such."""
+    """A pull that fills the engine's disk raises DiskFullError."""
     fake.answer("POST .*/images/create", b'{"error": "write /x: no space left on device"}')
     with pytest.raises(DiskFullError):
         resolve(connected, "registry.example/tool:1")
@@ -134,7 +134,7 @@ def test_a_full_disk_is_no_missing_image(fake: FakeEngine, connected: Engine) ->
 
 @pytest.mark.parametrize("reference", ["securebench/python:3.11", "securebench/new"])
 def test_our_own_images_are_never_pulled(fake: FakeEngine, connected: Engine, reference: str) -> None:
-    """A reference to an image of ours is never asked of a registry: the error says how to build it (I06)."""
+    """An image with SecureBench's own prefix is never pulled: the error says how to build it (I06)."""
     with pytest.raises(ImageError) as raised:
         resolve(connected, reference)
     assert pulls(fake) == []
@@ -142,14 +142,14 @@ def test_our_own_images_are_never_pulled(fake: FakeEngine, connected: Engine, re
 
 
 def test_an_id_is_never_pulled(fake: FakeEngine, connected: Engine) -> None:
-    """An image id that is not here is asked of nobody."""
+    """An image id that the engine does not have is not pulled."""
     with pytest.raises(ImageError):
         resolve(connected, IMAGE_ID)
     assert pulls(fake) == []
 
 
 def test_a_dead_engine_is_no_missing_image(fake: FakeEngine, connected: Engine) -> None:
-    """An engine that does not answer is told as such."""
+    """If the engine is not reachable, EngineError is raised."""
     fake.close()
     connected.close()
     Path(fake.endpoint.path).unlink()
@@ -159,7 +159,7 @@ def test_a_dead_engine_is_no_missing_image(fake: FakeEngine, connected: Engine) 
 
 @pytest.mark.parametrize("reference", ["", "--privileged img", "img\n", "$(id)"])
 def test_nothing_else_is_a_reference(fake: FakeEngine, connected: Engine, reference: str) -> None:
-    """K15: what is no reference is refused before any engine is asked."""
+    """K15: Text that is not an image reference is refused without a request to the engine."""
     requests_before = len(fake.requests)
     with pytest.raises(ConfigError) as raised:
         resolve(connected, reference)
@@ -169,5 +169,5 @@ def test_nothing_else_is_a_reference(fake: FakeEngine, connected: Engine, refere
 
 @pytest.mark.engine
 def test_the_base_image_is_resolved_by_every_name(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
-    """On the real engine a tag and its id are the same image."""
+    """On a real engine, the id of the base image resolves to the same image as its name."""
     assert resolve(docker_driver.engine, base_image.id).id == base_image.id

@@ -1,4 +1,4 @@
-"""Small data in the shapes of the authors' files, our own writing, and archives of it, good and hostile."""
+"""Small data in the formats of the authors' files, written for these tests, and functions that pack it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CSV = 'Is water wet?,yes,no,B\n"Which, of these, is two?",1,2,"0,1",B\n'
 
 
 def record(task_id: str = "Demo/0", **changes: Any) -> dict[str, Any]:
-    """Return a record in the shape of HumanEval's."""
+    """Return a record in the format of HumanEval."""
     return {
         "task_id": task_id,
         "prompt": 'def double(x):\n    """Return twice x."""\n',
@@ -33,7 +33,7 @@ def lines(*records: Any) -> bytes:
 
 
 def tar_of(path: Path, members: dict[str, bytes], *, packed: bool = False) -> Path:
-    """Write a tar archive of regular files."""
+    """Write a tar archive of regular files, compressed if ``packed``."""
     with tarfile.open(path, "w:gz" if packed else "w") as archive:
         for name, data in members.items():
             member = tarfile.TarInfo(name)
@@ -43,7 +43,7 @@ def tar_of(path: Path, members: dict[str, bytes], *, packed: bool = False) -> Pa
 
 
 def zip_of(path: Path, members: dict[str, bytes]) -> Path:
-    """Write a zip archive, such as a wheel is."""
+    """Write a zip archive. A wheel is one, too."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members.items():
             archive.writestr(name, data)
@@ -51,5 +51,5 @@ def zip_of(path: Path, members: dict[str, bytes]) -> Path:
 
 
 def gzipped(data: bytes) -> bytes:
-    """Return ``data``, packed."""
+    """Return ``data``, compressed with gzip."""
     return gzip.compress(data, mtime=0)

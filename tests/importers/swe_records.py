@@ -1,4 +1,4 @@
-"""Rows in the shape of SWE-bench's, our own writing."""
+"""Records in the format of SWE-bench, written for these tests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ deleted file mode 100644
 
 
 def row(**changes: Any) -> dict[str, Any]:
-    """Return a record in the authors' shape: lists of tests are texts that hold JSON."""
+    """Return a record in the authors' format: lists of tests are strings that contain JSON."""
     return {
         "instance_id": "pallets__flask-1",
         "repo": "pallets/flask",

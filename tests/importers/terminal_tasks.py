@@ -1,4 +1,4 @@
-"""Terminal tasks in the shapes that their authors publish, our own writing: laid out as directories."""
+"""Terminal tasks in the formats of published benchmarks, written for these tests, as mappings of paths to texts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ else
   echo 0 > /logs/verifier/reward.txt
 fi
 """
-"""A script that downloads its runner, exits with 0 whatever the tests say, and writes a reward file."""
+"""A script that downloads its runner, writes a reward file, and exits with 0 even if tests fail."""
 
 TESTS = """\
 import json
@@ -101,7 +101,7 @@ COPY app.log /app/app.log
     "tests/expected.json": '{"errors": 3}\n',
     "solution/solve.sh": SOLUTION,
 }
-"""The format of Harbor and Terminal-Bench 2."""
+"""The files of a task in the format of Harbor and Terminal-Bench 2, by path."""
 
 UV_SCRIPT = """\
 #!/bin/bash
@@ -156,7 +156,7 @@ services:
     "tests/expected.json": HARBOR["tests/expected.json"],
     "solution.sh": SOLUTION,
 }
-"""The first format of Terminal-Bench."""
+"""The files of the same task in the first format of Terminal-Bench, by path."""
 
 
 def lay_out(directory: Path, files: Mapping[str, str], changes: Mapping[str, str | None] | None = None) -> Path:

@@ -1,4 +1,4 @@
-"""GSM8K's records become rows, and what is wrong with one is reported with its place."""
+"""GSM8K's records become rows, and an invalid record is reported with its place."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_record_becomes_a_row() -> None:
     "changes", [{"answer": "42"}, {"answer": "x\n#### many"}, {"answer": 42}, {"question": None}, {"answer": "#### 42"}]
 )
 def test_what_is_no_record(changes: dict[str, Any]) -> None:
-    """The number needs its mark on a line below the solution."""
+    """A record without a question, or without ``####`` and a number on a line below the solution, is refused."""
     with pytest.raises(ConfigError) as caught:
         gsm8k_rows(lines(record(), record(**changes)), "test.jsonl", "test")
     assert [(problem.code, str(problem.location)) for problem in caught.value.problems] == [
@@ -48,13 +48,13 @@ def test_what_is_no_record(changes: dict[str, Any]) -> None:
 
 
 def test_the_split_is_in_the_name_of_the_file() -> None:
-    """Of a path or a URL; the test split by default."""
+    """The split is read from the start of the file name in a path or URL. The default is ``test``."""
     found = [split_of(name) for name in ("a/train.jsonl", "https://example.com/test.jsonl?x=train", "mine.jsonl")]
     assert found == ["train", "test", "test"]
 
 
 def test_a_file_becomes_a_pack(tmp_path: Path) -> None:
-    """As a user types it."""
+    """``securebench import gsm8k`` writes a pack from a file, with at most ``--limit`` rows."""
     source = tmp_path / "train.jsonl"
     source.write_bytes(lines(*(record(question=f"{number}?") for number in range(5))))
     result = CliRunner().invoke(command, ["gsm8k", str(source), "--limit", "2", "--output", str(tmp_path / "pack")])

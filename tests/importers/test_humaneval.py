@@ -1,4 +1,4 @@
-"""HumanEval's records become rows, and what is wrong with one is told with its place."""
+"""HumanEval's records become rows, and an invalid record is reported with its place."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _error(data: bytes) -> ConfigError:
 
 
 def test_a_record_becomes_a_row() -> None:
-    """Prompt and starter code are public; the tests call the entry point; the solution is a whole module."""
+    """Prompt and starter code are public, the tests call the entry point, and the solution is a whole module."""
     task = _task()
     assert task["id"] == "Demo/0"
     assert task["family"] == "code_completion"
@@ -41,7 +41,7 @@ def test_a_record_becomes_a_row() -> None:
 
 
 def test_what_the_prompt_defines_besides_goes_into_the_tests() -> None:
-    """Imports, helpers with their decorators and constants stand before the tests; the entry point does not."""
+    """Imports, helpers with their decorators and constants are copied before the tests; the entry point is not."""
     prompt = (
         "import math\nfrom functools import cache\n\nLIMIT = 3\n\n"
         "@cache\ndef helper(x):\n    return math.floor(x) + LIMIT\n\n"
@@ -57,12 +57,12 @@ def test_what_the_prompt_defines_besides_goes_into_the_tests() -> None:
 
 
 def test_a_prompt_may_end_with_a_bare_head() -> None:
-    """A function head without a docstring is a prompt too."""
+    """A prompt may end with a function header that has neither docstring nor body."""
     assert _task(prompt="def double(x):\n")["eval"]["tests"]["code"].endswith("check(double)\n")
 
 
 def test_nothing_of_a_record_is_run() -> None:
-    """Parsing is all that happens to the code of a record."""
+    """The code of a record is parsed and never run."""
     touched = Path("planted-by-a-record")
     code = f"import pathlib\npathlib.Path({str(touched)!r}).touch()\n"
     _task(prompt=code + record()["prompt"], test=code + record()["test"])
@@ -70,13 +70,13 @@ def test_nothing_of_a_record_is_run() -> None:
 
 
 def test_blank_lines_are_passed_over_and_others_keep_their_numbers() -> None:
-    """A place is counted in the authors' file, blank lines included."""
+    """Blank lines make no rows, but they count in the line numbers of the other records."""
     rows = humaneval_rows(b"\n" + lines(record("a")) + b"  \n\r\n" + lines(record("b")), "source.jsonl")
     assert [(row.id, row.location.line) for row in rows] == [("a", 2), ("b", 5)]
 
 
 def test_fields_that_are_not_needed_are_part_of_the_digest() -> None:
-    """Data sets of the same shape may say more; what they say is locked as well."""
+    """The digest of a record covers extra fields, and does not depend on the name of the source."""
     plain, more = humaneval_rows(lines(record("a"), record("b", note=1)), "source.jsonl")
     assert plain.digest != more.digest
     assert plain.digest == humaneval_rows(lines(record("a")), "another")[0].digest
@@ -99,7 +99,7 @@ def test_fields_that_are_not_needed_are_part_of_the_digest() -> None:
     ],
 )
 def test_a_record_that_no_row_can_be_made_of_is_refused(changes: dict[str, Any], message: str) -> None:
-    """B: a test that does not define `check` is refused, since the candidate could then define it."""
+    """B: an invalid record is refused. If a test did not define `check`, the candidate could define it."""
     error = _error(lines(record(), record("Demo/1", **changes)))
     assert message in str(error)
     assert "source.jsonl:2:1" in str(error)
@@ -120,26 +120,26 @@ def test_a_record_that_no_row_can_be_made_of_is_refused(changes: dict[str, Any],
     ],
 )
 def test_a_line_that_is_no_record_is_refused_with_its_place(data: bytes, code: str, place: str) -> None:
-    """K: lines are read as strictly as those of a pack."""
+    """K: a line that is not a strictly valid JSON object is refused, as in a pack."""
     error = _error(data)
     assert error.code == code
     assert place in str(error)
 
 
 def test_all_problems_are_told_at_once() -> None:
-    """Bad lines do not hide each other, nor an id that stands twice."""
+    """All invalid lines and duplicate ids are reported in one error."""
     error = _error(lines(record("a"), {"task_id": "b"}) + b"{\n" + lines(record("a")))
     assert [problem.location.line for problem in error.problems if problem.location] == [2, 3, 4]
 
 
 def test_the_manifest_for_packs_without_one_names_the_base_image() -> None:
-    """A pack made from scratch runs on our own base image."""
+    """A pack that gets the default manifest uses SecureBench's own base image."""
     assert MANIFEST["defaults"]["environment"]["image"] == "securebench/python:3.11"
 
 
 @given(st.binary(max_size=300))
 def test_no_bytes_raise_anything_but_a_configuration_error(data: bytes) -> None:
-    """Whatever a source holds, the answer is rows or one error of ours."""
+    """Random bytes give no rows or a ``ConfigError``, and never another exception."""
     try:
         rows = humaneval_rows(data, "source.jsonl")
     except ConfigError:

@@ -1,4 +1,4 @@
-"""A lock says which rows belong to a pack, and refuses what is not the authors' data."""
+"""A lock lists the rows of a pack, and rows that differ from the authors' data are refused."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def _written(path: Path, rows: list[ImportedRow]) -> Path:
 
 
 def test_a_lock_that_was_written_is_read_back(tmp_path: Path) -> None:
-    """A lock holds the ids in order, and the digest of each record."""
+    """A lock that is written and read again has the same ids and the same digest of each record."""
     lock = load_lock(_written(tmp_path / "lock.json", ROWS[:2]), "demo")
     assert dict(lock.rows) == {"demo/0": ROWS[0].digest, "demo/1": ROWS[1].digest}
 
 
 def test_the_rows_of_a_lock_are_taken_in_its_order(tmp_path: Path) -> None:
-    """Rows that are not in the lock are left out."""
+    """Rows are returned in the order of the lock, and rows that are not in the lock are left out."""
     lock = load_lock(_written(tmp_path / "lock.json", [ROWS[2], ROWS[0]]), "demo")
     assert [row.id for row in lock.rows_in(ROWS)] == ["demo/2", "demo/0"]
 
 
 def test_a_row_that_differs_is_named_with_its_place(tmp_path: Path) -> None:
-    """Every row whose record is not the authors' is an error that names it and both digests."""
+    """Each row whose record differs from the lock is reported with its id, its place and both digests."""
     lock = load_lock(_written(tmp_path / "lock.json", ROWS), "demo")
     with pytest.raises(ConfigError) as caught:
         lock.rows_in([_row("demo/0", "changed"), ROWS[1], _row("demo/2", "changed too")])
@@ -54,7 +54,7 @@ def test_a_row_that_differs_is_named_with_its_place(tmp_path: Path) -> None:
 
 
 def test_a_row_that_the_source_lacks_is_named(tmp_path: Path) -> None:
-    """A lock is met in full or not at all."""
+    """A row of the lock that the source does not contain is an error with the row's id and the lock's path."""
     path = _written(tmp_path / "lock.json", ROWS)
     with pytest.raises(ConfigError, match="demo/1 is in the lock but not in the source") as caught:
         load_lock(path, "demo").rows_in([ROWS[0], ROWS[2]])
@@ -62,7 +62,7 @@ def test_a_row_that_the_source_lacks_is_named(tmp_path: Path) -> None:
 
 
 def test_a_row_that_the_lock_does_not_hold_is_refused() -> None:
-    """Rows that are checked against a lock must all be in it."""
+    """Checking a row that is not in the lock is an error."""
     with pytest.raises(ConfigError, match="the lock has no row with this id"):
         Lock("demo", {"demo/0": ROWS[0].digest}).check(ROWS[:2])
 
@@ -83,7 +83,7 @@ def test_a_row_that_the_lock_does_not_hold_is_refused() -> None:
     ],
 )
 def test_a_lock_that_is_none_is_refused(tmp_path: Path, content: str, message: str) -> None:
-    """A lock is read strictly: what it does not say plainly, it does not say."""
+    """A lock is refused if it is malformed, is for another benchmark, or has no rows."""
     path = tmp_path / "lock.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError, match=message) as caught:
@@ -93,14 +93,14 @@ def test_a_lock_that_is_none_is_refused(tmp_path: Path, content: str, message: s
 
 
 def test_a_lock_that_is_missing_is_an_error(tmp_path: Path) -> None:
-    """Asking for a lock that is not there never means that anything goes."""
+    """A missing lock file is an error: it does not mean that all rows are accepted."""
     with pytest.raises(ConfigError) as caught:
         load_lock(tmp_path / "lock.json", "demo")
     assert caught.value.code == "file-missing"
 
 
 def test_a_row_that_the_lock_names_without_a_digest_needs_trust(tmp_path: Path) -> None:
-    """A name alone admits nothing: only who says that new data is trusted gets it, and a digest still binds."""
+    """A row without a digest in the lock is accepted only with ``trust_new``. Other rows are still checked."""
     path = tmp_path / "lock.json"
     path.write_text(json.dumps({"benchmark": "demo", "rows": {"demo/0": None, "demo/1": DIGEST}}), encoding="utf-8")
     with pytest.raises(ConfigError) as caught:

@@ -1,4 +1,4 @@
-"""MMLU's records become rows, and what is wrong with one is told with its place."""
+"""MMLU's records become rows, and an invalid record is reported with its place."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ def test_a_record_becomes_a_row() -> None:
 
 
 def test_a_digest_is_of_the_fields_and_not_of_their_quotes() -> None:
-    """Two spellings of one CSV record are one record; another answer is another."""
+    """Quotes and line ends of a CSV record do not change its digest; another answer does."""
     assert _rows('"a","b","c","A"\n')[0].digest == _rows("a,b,c,A\r\n")[0].digest
     assert _rows("a,b,c,A\n")[0].digest != _rows("a,b,c,B\n")[0].digest
 
 
 def test_places_count_lines_and_not_records() -> None:
-    """A quoted line end belongs to its record, and blank lines are passed over."""
+    """The place of a record is its first line: quoted line ends and blank lines count as lines."""
     rows = _rows('"two\nlines",a,b,A\n\nq,a,b,B\n')
     assert [(row.location.line, row.id) for row in rows] == [(1, "mmlu/algebra/test/0"), (4, "mmlu/algebra/test/1")]
 
 
 def test_only_line_feeds_and_carriage_returns_end_lines() -> None:
-    """A line separator of Unicode inside a field stays there."""
+    """A Unicode line separator in a field is kept, and does not end the record."""
     (row,) = _rows("one\u2028two\x85three,a,b,A\n")
     assert row.task["input"]["question"] == "one\u2028two\x85three"
 
@@ -76,7 +76,7 @@ def test_only_line_feeds_and_carriage_returns_end_lines() -> None:
     ],
 )
 def test_a_record_that_no_row_can_be_made_of_is_refused(text: str, message: str, place: str) -> None:
-    """A record with too few fields, another answer or broken quotes is an error with its line."""
+    """A record with too few fields, an invalid answer or broken quotes is refused with its line."""
     error = _error(text)
     assert message in str(error)
     assert place in str(error)
@@ -84,7 +84,7 @@ def test_a_record_that_no_row_can_be_made_of_is_refused(text: str, message: str,
 
 
 def test_all_problems_are_told_at_once() -> None:
-    """Bad records do not hide each other."""
+    """All invalid records are reported in one error."""
     assert len(_error("q,a,b,X\nq,a,b,A\nq\n").problems) == 2
 
 
@@ -92,14 +92,14 @@ def test_all_problems_are_told_at_once() -> None:
     ("data", "place"), [(b"q,a,\xff,A\n", ":1:5"), (b"\xef\xbb\xbfq,a,b,A\n", ":1:1"), (b"q\0\n", ":1:2")]
 )
 def test_text_that_is_none_is_refused_with_its_place(data: bytes, place: str) -> None:
-    """Other encodings, a byte order mark and NUL are refused where they stand."""
+    """Text that is not UTF-8, a byte order mark and a NUL byte are refused with their place."""
     error = _error(data)
     assert error.code == "file-encoding"
     assert f"source.csv{place}" in str(error)
 
 
 def test_the_message_never_holds_the_answer() -> None:
-    """What stands where an answer should is not repeated: it may be one."""
+    """The message for an invalid answer field does not quote the field, because it may contain the answer."""
     assert "canary" not in str(_error("q,a,b,canary\n"))
 
 
@@ -115,13 +115,13 @@ def test_the_message_never_holds_the_answer() -> None:
     ],
 )
 def test_a_file_name_says_subject_and_split(source: str, expected: tuple[str, str]) -> None:
-    """The authors' file names are `<subject>_<split>.csv`."""
+    """Only a file name of the form `<subject>_<split>.csv` gives a subject and a split."""
     assert subject_and_split(source) == expected
 
 
 @pytest.mark.parametrize("place", [FILE, f"test/{FILE}", f"data/test/{FILE}"])
 def test_a_file_is_found_in_a_directory_of_the_authors_layout(tmp_path: Path, place: str) -> None:
-    """A directory holds the file itself, a directory a split, or what the archive unpacks to."""
+    """The file may be in the directory itself, in `<split>/` or, as in the authors' archive, in `data/<split>/`."""
     path = tmp_path / place
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(CSV)
@@ -129,7 +129,7 @@ def test_a_file_is_found_in_a_directory_of_the_authors_layout(tmp_path: Path, pl
 
 
 def test_a_directory_with_none_or_two_is_refused(tmp_path: Path) -> None:
-    """What is missing is said with where it was looked for, and of two files none is chosen."""
+    """A missing file is reported with the paths that were tried, and two matching files are an error."""
     with pytest.raises(ConfigError) as caught:
         mmlu_document(str(tmp_path), "algebra", "test")
     assert caught.value.code == "import-file-missing"
@@ -144,13 +144,13 @@ def test_a_directory_with_none_or_two_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_file_is_found_in_the_archive(tmp_path: Path, packed: bool) -> None:
-    """The authors' archive is read member by member, packed or not."""
+    """The file is read from the authors' tar archive, gzipped or not."""
     archive = tar_of(tmp_path / "data.tar", {f"data/test/{FILE}": CSV.encode(), "data/README": b"x"}, packed=packed)
     assert mmlu_document(str(archive), "algebra", "test") == (f"{archive}!data/test/{FILE}", CSV.encode())
 
 
 def test_a_csv_file_is_read_packed_or_not(tmp_path: Path) -> None:
-    """A single file is its own source."""
+    """The source may be the CSV file itself, gzipped or not."""
     for name, data in ((FILE, CSV.encode()), (f"{FILE}.gz", gzipped(CSV.encode()))):
         (tmp_path / name).write_bytes(data)
         assert mmlu_document(str(tmp_path / name), "algebra", "test") == (str(tmp_path / name), CSV.encode())
@@ -158,7 +158,7 @@ def test_a_csv_file_is_read_packed_or_not(tmp_path: Path) -> None:
 
 @given(st.binary(max_size=300))
 def test_no_bytes_raise_anything_but_a_configuration_error(data: bytes) -> None:
-    """Whatever a source holds, the answer is rows or one error of ours."""
+    """Random bytes give rows or a ``ConfigError``, and never another exception."""
     try:
         rows = mmlu_rows([("algebra", "source.csv", data)], "test")
     except ConfigError:

@@ -1,4 +1,4 @@
-"""An imported pack is checked as any other, written in one piece, and never over something else."""
+"""An imported pack is validated like any other, written atomically, and replaces other files only with ``force``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _files(directory: Path) -> list[str]:
 
 
 def test_a_pack_is_written_that_loads(tmp_path: Path) -> None:
-    """A new directory holds a manifest and the rows, in order, and nothing else."""
+    """A pack written to a new directory can be loaded. It has its rows in order, a manifest and no other files."""
     tasks = write_pack(tmp_path / "new" / "pack", [_row(1), _row(0)], MANIFEST, force=False).tasks
     pack = load_benchmark_pack(tasks.parent / "manifest.yaml", tasks)
     assert [row.id for row in pack.rows] == ["demo/1", "demo/0"]
@@ -41,14 +41,14 @@ def test_a_pack_is_written_that_loads(tmp_path: Path) -> None:
 
 
 def test_the_same_rows_are_the_same_bytes(tmp_path: Path) -> None:
-    """Importing twice writes the same file, and the second time is no conflict."""
+    """Importing the same rows again writes the same bytes, and the existing file is no conflict."""
     first = write_pack(tmp_path, [_row()], MANIFEST, force=False).tasks.read_bytes()
     assert write_pack(tmp_path, [_row()], MANIFEST, force=False).tasks.read_bytes() == first
     assert write_pack(tmp_path / "other", [_row()], MANIFEST, force=False).tasks.read_bytes() == first
 
 
 def test_another_file_is_not_replaced_without_force(tmp_path: Path) -> None:
-    """What is there and differs stays, unless the user says so."""
+    """An existing tasks file with other content is replaced only with ``force``."""
     (tmp_path / "tasks.jsonl").write_text("mine\n")
     with pytest.raises(ConfigError) as caught:
         write_pack(tmp_path, [_row()], MANIFEST, force=False)
@@ -62,7 +62,7 @@ def test_another_file_is_not_replaced_without_force(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["tasks.jsonl", "manifest.yaml"])
 @pytest.mark.parametrize("kind", ["directory", "pipe", "dangling link"])
 def test_what_is_no_file_is_not_replaced(tmp_path: Path, name: str, kind: str) -> None:
-    """Whatever has one of the pack's names stays, and is neither waited for nor written through."""
+    """A directory, FIFO or dangling link with the name of a pack file is kept. It is not written to or waited for."""
     path = tmp_path / name
     if kind == "directory":
         path.mkdir()
@@ -79,7 +79,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path, name: str, kind: str) -
 
 
 def test_a_manifest_that_is_there_stays(tmp_path: Path) -> None:
-    """A recipe's own manifest is never replaced, with or without force."""
+    """An existing manifest, such as that of a recipe, is not replaced, even with ``force``."""
     manifest = "id: mine\nversion: 7\ndefaults:\n  family: multiple_choice\n"
     (tmp_path / "manifest.yaml").write_text(manifest)
     write_pack(tmp_path, [_row()], MANIFEST, force=True)
@@ -87,7 +87,7 @@ def test_a_manifest_that_is_there_stays(tmp_path: Path) -> None:
 
 
 def test_a_row_that_no_pack_may_hold_is_told_at_its_place_in_the_source(tmp_path: Path) -> None:
-    """What the pack's own checks refuse is said of the authors' record, and nothing is written."""
+    """An invalid row is reported at its place in the authors' data, and no tasks file is written."""
     rows = [_row(0), _row(1, input={"question": "Q", "choices": ["same", "Same."]}), _row(2, eval={"answer": "Z"})]
     with pytest.raises(ConfigError) as caught:
         write_pack(tmp_path, rows, MANIFEST, force=False)
@@ -99,7 +99,7 @@ def test_a_row_that_no_pack_may_hold_is_told_at_its_place_in_the_source(tmp_path
 
 
 def test_rows_that_no_pack_may_hold_are_left_out_on_demand(tmp_path: Path) -> None:
-    """With `skip_unusable`, the others are written, and those left out are named with the reason."""
+    """With `skip_unusable`, invalid rows are left out and returned with their problems; the other rows are written."""
     rows = [_row(0), _row(1, input={"question": "Q", "choices": ["same", "Same."]}), _row(2)]
     written = write_pack(tmp_path, rows, MANIFEST, force=False, skip_unusable=True)
     assert [row.id for row in written.rows] == ["demo/0", "demo/2"]
@@ -110,7 +110,7 @@ def test_rows_that_no_pack_may_hold_are_left_out_on_demand(tmp_path: Path) -> No
 
 
 def test_of_unusable_rows_alone_no_pack_is_written(tmp_path: Path) -> None:
-    """Nothing is written where no row is left, which is told by row, or where the manifest is at fault."""
+    """No tasks file is written if every row is unusable, or if the manifest is invalid."""
     written = write_pack(tmp_path, [_row(0, eval={"answer": "Z"})], MANIFEST, force=False, skip_unusable=True)
     assert written.rows == ()
     assert [problem.code for problem in written.left_out["demo/0"]] == ["answer-unknown"]
@@ -121,7 +121,7 @@ def test_of_unusable_rows_alone_no_pack_is_written(tmp_path: Path) -> None:
 
 
 def test_a_wrong_manifest_is_told_as_itself(tmp_path: Path) -> None:
-    """A problem of the user's manifest keeps its own place."""
+    """A problem in an existing manifest is reported with the path of the manifest."""
     (tmp_path / "manifest.yaml").write_text("id: mine\n")
     with pytest.raises(ConfigError) as caught:
         write_pack(tmp_path, [_row()], MANIFEST, force=False)
@@ -129,7 +129,7 @@ def test_a_wrong_manifest_is_told_as_itself(tmp_path: Path) -> None:
 
 
 def test_a_link_is_not_written_through(tmp_path: Path) -> None:
-    """Where the tasks file is a link, the file that it leads to is untouched."""
+    """If the tasks file is a link, its target is not changed, and ``force`` replaces the link itself."""
     outside = tmp_path / "outside"
     outside.write_text("untouched")
     pack = tmp_path / "pack"
@@ -143,7 +143,7 @@ def test_a_link_is_not_written_through(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) -> None:
-    """A file where the directory should be is said to be in the way."""
+    """If a file is where the output directory should be, the import fails with a ``ConfigError``."""
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError) as caught:
         write_pack(tmp_path / "file" / "pack", [_row()], MANIFEST, force=False)
@@ -151,7 +151,7 @@ def test_a_directory_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) 
 
 
 def test_a_text_is_written_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When writing fails half-way, nothing is left under either name."""
+    """When writing a file fails, neither the file nor its temporary file remains."""
 
     def fail(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")

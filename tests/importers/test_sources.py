@@ -1,4 +1,4 @@
-"""Sources are read within bounds, from files, archives and URLs, and nothing of them is run or unpacked to disk."""
+"""Sources are read with limits, from files, archives and URLs, and are never run or unpacked to disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _member(source: str, file_name: str = "a.csv") -> tuple[str, bytes]:
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """Give the address of a web server on this machine."""
+    """Return the URL of a web server on this machine."""
     with serving(FakeServer()) as fake:
         fake.files |= {
             "/data": Content(b"some data"),
@@ -62,21 +62,21 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_file_is_read_packed_or_not(tmp_path: Path) -> None:
-    """A plain file and a gzipped one give the same bytes, whatever they are called."""
+    """A plain file and a gzipped one give the same bytes, whatever their names are."""
     (tmp_path / "plain").write_bytes(b"data")
     (tmp_path / "packed").write_bytes(gzipped(b"data"))
     assert _read(str(tmp_path / "plain")) == _read(str(tmp_path / "packed")) == b"data"
 
 
 def test_a_url_is_read(server: str) -> None:
-    """A file comes over HTTP, packed or through a redirect, as it would from a path."""
+    """A file can be read over HTTP, also if it is gzipped or after a redirect."""
     assert _read(f"{server}/data") == _read(f"{server}/again") == b"some data"
     assert _read(f"{server}/packed") == b"packed data"
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/escape", "/ftp"])
 def test_a_url_that_fails_or_leads_elsewhere_is_refused(server: str, path: str) -> None:
-    """A missing file, and a redirect out of http, end as one error that says what to do."""
+    """A missing file and a redirect to another scheme are failed downloads, and the error says what to do."""
     with pytest.raises(ConfigError) as caught:
         _read(server + path)
     assert caught.value.code == "import-download-failed"
@@ -84,14 +84,14 @@ def test_a_url_that_fails_or_leads_elsewhere_is_refused(server: str, path: str) 
 
 
 def test_a_server_that_is_not_there_is_an_error_of_ours() -> None:
-    """A refused connection is told as a failed download."""
+    """A refused connection is reported as a failed download."""
     with pytest.raises(ConfigError) as caught:
         _read("http://127.0.0.1:1/data")
     assert caught.value.code == "import-download-failed"
 
 
 def test_a_download_is_capped(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """H14: a download stops at the cap."""
+    """H14: a download that is larger than the limit is stopped."""
     monkeypatch.setattr(sources, "MAX_SOURCE_BYTES", 100_000)
     with pytest.raises(ConfigError) as caught:
         _read(f"{server}/endless")
@@ -102,7 +102,7 @@ def test_a_download_is_capped(server: str, monkeypatch: pytest.MonkeyPatch) -> N
     ("source", "expected"), [("http://x/y", True), ("HTTPS://x", True), ("file:///x", False), ("x", False)]
 )
 def test_only_http_and_https_are_urls(source: str, expected: bool) -> None:
-    """Anything but http and https is a path."""
+    """Only a source that starts with http:// or https:// is a URL."""
     assert is_url(source) is expected
 
 
@@ -110,12 +110,12 @@ def test_only_http_and_https_are_urls(source: str, expected: bool) -> None:
     ("source", "expected"), [("/a/b.csv", "b.csv"), ("http://h/a/b.csv?x=/y", "b.csv"), ("b.csv", "b.csv")]
 )
 def test_a_source_has_a_name(source: str, expected: str) -> None:
-    """The name of a source is the last part of its path."""
+    """The name of a source is the last part of its path, without the query of a URL."""
     assert source_name(source) == expected
 
 
 def test_a_gzip_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """H14: a small file that unpacks to much is stopped at the cap of one document."""
+    """H14: a small gzip file that expands beyond the limit for one document is refused."""
     monkeypatch.setattr(sources, "MAX_DOCUMENT_BYTES", 1_000_000)
     (tmp_path / "bomb.gz").write_bytes(gzipped(bytes(50_000_000)))
     with pytest.raises(ConfigError) as caught:
@@ -124,13 +124,13 @@ def test_a_gzip_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_gzip_inside_a_gzip_is_unpacked_once(tmp_path: Path) -> None:
-    """H14: nested archives are not followed."""
+    """H14: a gzip file inside a gzip file is not decompressed."""
     (tmp_path / "twice.gz").write_bytes(gzipped(gzipped(b"data")))
     assert _read(str(tmp_path / "twice.gz")) == gzipped(b"data")
 
 
 def test_a_gzip_cut_short_is_refused(tmp_path: Path) -> None:
-    """A file that ends too early is an error of ours, and no short data."""
+    """A gzip file that is cut short is an error, and does not give partial data."""
     (tmp_path / "cut.gz").write_bytes(gzipped(os.urandom(5_000))[:2_000])
     with pytest.raises(ConfigError) as caught:
         _read(str(tmp_path / "cut.gz"))
@@ -138,7 +138,7 @@ def test_a_gzip_cut_short_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_fifo_and_a_missing_file_are_refused(tmp_path: Path) -> None:
-    """Nothing waits for a FIFO, and what is not there is said to be missing."""
+    """A FIFO is refused without waiting for it, and a missing file is reported as missing."""
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(ConfigError) as caught:
         _read(str(tmp_path / "fifo"))
@@ -150,14 +150,14 @@ def test_a_fifo_and_a_missing_file_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_member_of_a_tar_is_read_where_it_lies(tmp_path: Path, packed: bool) -> None:
-    """The one file of a name is found in any directory of an archive, packed or not, and nothing is extracted."""
+    """A file is found by name in any directory of a tar archive, gzipped or not, and nothing is extracted to disk."""
     archive = tar_of(tmp_path / "t", {"data/a.csv": b"rows", "data/b.csv": b"", "__MACOSX/a.csv": b"x"}, packed=packed)
     assert _member(str(archive)) == (f"{archive}!data/a.csv", b"rows")
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
 
 
 def test_what_is_no_tar_is_told_apart(tmp_path: Path) -> None:
-    """A CSV file is no archive, and neither is an empty file."""
+    """A CSV file and an empty file are not recognised as tar archives."""
     (tmp_path / "a.csv").write_bytes(b"q,a,b,A\n" * 100)
     (tmp_path / "empty").write_bytes(b"")
     for name in ("a.csv", "empty"):
@@ -166,14 +166,14 @@ def test_what_is_no_tar_is_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_member_that_is_missing_or_there_twice_is_refused(tmp_path: Path) -> None:
-    """An archive must hold the wanted file exactly once."""
+    """An archive is refused unless it contains the wanted file exactly once."""
     assert _code(str(tar_of(tmp_path / "none", {"b.csv": b""}))) == "import-file-missing"
     assert _code(str(tar_of(tmp_path / "two", {"x/a.csv": b"", "y/a.csv": b""}))) == "import-file-ambiguous"
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE, tarfile.CHRTYPE])
 def test_a_member_that_is_no_regular_file_is_passed_over(tmp_path: Path, kind: bytes) -> None:
-    """H13: links, devices and directories of the wanted name are not read."""
+    """H13: links, FIFOs, devices and directories that have the wanted name are not read."""
     with tarfile.open(tmp_path / "t", "w") as archive:
         member = tarfile.TarInfo("data/a.csv")
         member.type, member.linkname = kind, "/etc/hostname"
@@ -183,7 +183,7 @@ def test_a_member_that_is_no_regular_file_is_passed_over(tmp_path: Path, kind: b
 
 @pytest.mark.parametrize("name", ["../a.csv", "/a.csv", "x/../../a.csv"])
 def test_a_path_in_an_archive_leads_nowhere(tmp_path: Path, name: str) -> None:
-    """H13: a member's path is only looked at: its content is read, and nothing is written."""
+    """H13: a member whose path leads out of the archive is read, and nothing is written to disk."""
     inside = tmp_path / "inside"
     inside.mkdir()
     assert _member(str(tar_of(inside / "t", {name: b"rows"})))[1] == b"rows"
@@ -192,7 +192,7 @@ def test_a_path_in_an_archive_leads_nowhere(tmp_path: Path, name: str) -> None:
 
 
 def test_a_tar_with_a_huge_member_or_many_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """H14: bytes of one member, bytes of all, and the number of members are capped."""
+    """H14: the bytes of one member, the bytes of all members, and the number of members are limited."""
     big = tar_of(tmp_path / "big", {"a.csv": bytes(3_000_000)}, packed=True)
     many = tar_of(tmp_path / "many", {f"{n}.csv": b"" for n in range(50)}, packed=True)
     monkeypatch.setattr(sources, "MAX_DOCUMENT_BYTES", 1_000_000)
@@ -204,21 +204,21 @@ def test_a_tar_with_a_huge_member_or_many_is_stopped(tmp_path: Path, monkeypatch
 
 
 def test_a_broken_tar_is_refused(tmp_path: Path) -> None:
-    """A tar that is cut short or whose lengths lie is an error of ours."""
+    """A tar archive that is cut short is refused."""
     whole = tar_of(tmp_path / "t", {"a.csv": os.urandom(20_000)}).read_bytes()
     (tmp_path / "cut").write_bytes(whole[:5_000])
     assert _code(str(tmp_path / "cut")) == "import-archive-invalid"
 
 
 def test_a_member_of_a_zip_is_read_and_unpacked(tmp_path: Path) -> None:
-    """A wheel's data file is read from the archive, through its own gzip."""
+    """A member of a zip archive is read, and decompressed if it is gzipped itself."""
     wheel = zip_of(tmp_path / "w.whl", {"p/data.gz": gzipped(b"rows"), "p/plain": b"plain"})
     assert zip_document(wheel, "p/data.gz") == b"rows"
     assert zip_document(wheel, "p/plain") == b"plain"
 
 
 def test_a_zip_that_lies_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """H14: no zip, a missing member, and a member that unpacks to too much are refused."""
+    """H14: a file that is no zip archive, a missing member, and a member that expands beyond the limit are refused."""
     (tmp_path / "no.whl").write_bytes(b"not a zip")
     wheel = zip_of(tmp_path / "w.whl", {"bomb": bytes(5_000_000), "packed": gzipped(bytes(5_000_000))})
     monkeypatch.setattr(sources, "MAX_DOCUMENT_BYTES", 1_000_000)
@@ -234,7 +234,7 @@ def test_a_zip_that_lies_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_reading_takes_what_is_there(tmp_path: Path) -> None:
-    """A stream that gives less than it is asked for is read to its end."""
+    """A stream that returns fewer bytes than requested is read to its end."""
 
     class Slow(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:

@@ -1,4 +1,4 @@
-"""Wheels of what these tests run with: so that an import is tested without an index."""
+"""Wheels for tests of imports, so that these need no package index."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WHEEL = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-
 
 
 def installed_wheels(directory: Path, names: tuple[str, ...] = NEEDED) -> Path:
-    """Pack each installed distribution as the wheel that it was, and return the directory."""
+    """Repack the installed distributions ``names`` as wheels in ``directory``, and return ``directory``."""
     directory.mkdir(parents=True, exist_ok=True)
     for name in names:
         found = distribution(name)
@@ -28,7 +28,7 @@ def installed_wheels(directory: Path, names: tuple[str, ...] = NEEDED) -> Path:
 
 
 def wheel(directory: Path, name: str, files: Mapping[str, str], requires: str = "") -> Path:
-    """Write a wheel of our own, version 1.0, with these files."""
+    """Write a wheel of the package ``name``, version 1.0, with ``files``, and return its path."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}-1.0-py3-none-any.whl"
     need = f"Requires-Dist: {requires}\n" if requires else ""

@@ -25,7 +25,7 @@ READY = "channel, settings = inherited_channel(descriptor, 1); send(channel, pac
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Starting]:
-    """Give a function that starts a child whose ``main`` is what it is given."""
+    """Return a function that starts a child whose ``main`` has the given body."""
     started: list[SupervisedChild] = []
 
     def starting(body: str, *args: object, **options: object) -> SupervisedChild:
@@ -42,7 +42,7 @@ def start(tmp_path: Path) -> Iterator[Starting]:
 
 
 def test_a_child_has_what_it_was_given_and_nothing_else(start: Starting, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gets settings, descriptors, an environment and the channel; nothing of the parent's is inherited."""
+    """A child gets its settings, descriptors, environment and channel, and inherits nothing else from its parent."""
     monkeypatch.setenv("SECRET", "x")
     leaked = os.open("/dev/null", os.O_RDONLY)
     os.set_inheritable(leaked, True)
@@ -62,7 +62,7 @@ def test_a_child_has_what_it_was_given_and_nothing_else(start: Starting, monkeyp
     found = child.await_ready(SECONDS)
     assert os.read(readable, 1) == b"x"
     assert found["open"] == found["expected"]
-    assert found["environment"].pop("LC_CTYPE", "C.UTF-8") == "C.UTF-8"  # Python's own, in the C locale
+    assert found["environment"].pop("LC_CTYPE", "C.UTF-8") == "C.UTF-8"  # Python sets it itself in the C locale
     kept = {name: found[name] for name in ("settings", "environment", "inheritable", "streams", "directory", "leader")}
     streams = ["/dev/null"] * 2
     expected = {"settings": {"n": 1}, "environment": {"A": "b"}, "streams": streams, "directory": "/"}
@@ -72,7 +72,7 @@ def test_a_child_has_what_it_was_given_and_nothing_else(start: Starting, monkeyp
 
 
 def test_a_child_serves_until_its_channel_ends(start: Starting) -> None:
-    """Frames go both ways; the end of the channel is a request to exit."""
+    """A child and its parent exchange frames, and the child exits when the channel ends."""
     child = start(f"{READY}\nwhile frame := receive(channel): send(channel, pack(frame.body))")
     assert child.await_ready(SECONDS) == {"n": 1}
     send(child.channel, pack({"again": 2}))
@@ -95,14 +95,14 @@ def test_a_child_serves_until_its_channel_ends(start: Starting) -> None:
     ],
 )
 def test_a_child_that_cannot_serve_says_why(start: Starting, body: str, reason: str) -> None:
-    """The last line of its stderr, its exit status or its own report is the reason."""
+    """The error for a failed start is the child's report, the last line of its stderr, or its exit status or signal."""
     child = start(body)
     with pytest.raises(ChildError, match=reason):
         child.await_ready(SECONDS)
 
 
 def test_a_child_that_hangs_is_killed(start: Starting) -> None:
-    """Neither starting nor stopping waits longer than allowed."""
+    """Waiting for a child that hangs times out, and stopping it kills it."""
     child = start("signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
     with pytest.raises(ChildError, match="not ready within"):
         child.await_ready(0.1)
@@ -111,7 +111,7 @@ def test_a_child_that_hangs_is_killed(start: Starting) -> None:
 
 
 def test_a_child_cannot_print_without_limit(start: Starting) -> None:
-    """Output is bounded, never blocks the child, and the reason is what it printed last within the limit."""
+    """The output of a child is limited and never blocks it. The error is the last line within the limit."""
     child = start("try:\n while True: os.write(2, b'x' * 1000 + b'\\n')\nexcept OSError: pass\nos.ftruncate(2, 10**9)")
     with pytest.raises(ChildError) as raised:
         child.await_ready(SECONDS)
@@ -120,7 +120,7 @@ def test_a_child_cannot_print_without_limit(start: Starting) -> None:
 
 
 def test_a_program_that_is_missing_is_an_error(start: Starting, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be started leaves no descriptor open."""
+    """If a child cannot be started, the error leaves no descriptor open."""
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(ChildError, match="No such file"):
@@ -129,7 +129,7 @@ def test_a_program_that_is_missing_is_an_error(start: Starting, monkeypatch: pyt
 
 
 def test_closing_twice_is_harmless(start: Starting) -> None:
-    """Closing is idempotent."""
+    """Closing a child twice has the same effect as closing it once."""
     child = start(READY)
     child.close(SECONDS)
     child.close(SECONDS)

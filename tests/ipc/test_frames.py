@@ -22,19 +22,19 @@ Ends = tuple[socket.socket, socket.socket]
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
-    """Give the two ends of a channel."""
+    """Return the two ends of a channel."""
     ours, theirs = channel_pair()
     with ours, theirs:
         yield ours, theirs
 
 
 def open_descriptors() -> int:
-    """Return how many descriptors this process has."""
+    """Return how many descriptors this process has open."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_a_frame_arrives_with_its_descriptors(ends: Ends) -> None:
-    """Descriptors arrive as the receiver's own, in their order, and no program inherits them."""
+    """Descriptors arrive in order, and programs that the receiver starts do not inherit them."""
     sent = os.pipe()
     send(ends[0], pack({"n": "é\n"}), sent)
     frame = receive(ends[1], 2)
@@ -47,7 +47,7 @@ def test_a_frame_arrives_with_its_descriptors(ends: Ends) -> None:
 
 
 def test_frames_do_not_run_together(ends: Ends) -> None:
-    """Two frames that were sent arrive as two, and then the end of the channel."""
+    """Two frames arrive separately, followed by the end of the channel."""
     send(ends[0], pack({"n": 1}))
     send(ends[0], pack({}))
     ends[0].close()
@@ -57,7 +57,7 @@ def test_frames_do_not_run_together(ends: Ends) -> None:
 
 
 def test_a_last_frame_arrives_from_a_peer_that_left_frames_unread(ends: Ends) -> None:
-    """Linux reports the reset of the connection before the frames that were sent: they are not lost."""
+    """Linux reports a connection reset before frames that the peer had sent. These frames still arrive."""
     send(ends[0], pack({"kill": True}))
     send(ends[1], pack({"exit": 0}))
     ends[1].close()
@@ -66,7 +66,7 @@ def test_a_last_frame_arrives_from_a_peer_that_left_frames_unread(ends: Ends) ->
 
 
 def test_the_largest_frame_fits_a_socket(ends: Ends) -> None:
-    """What may be packed can be sent, and one byte more cannot be packed."""
+    """A frame of the maximum size can be sent, and a frame that is one byte larger is refused."""
     room = MAX_FRAME - len(pack({"a": ""}))
     send(ends[0], pack({"a": "x" * room}))
     frame = receive(ends[1])
@@ -78,7 +78,7 @@ def test_the_largest_frame_fits_a_socket(ends: Ends) -> None:
 
 @pytest.mark.parametrize("packet", [b"[]", b"{", b"\xff", b"1", b"[" * 50_000, b"x" * (MAX_FRAME + 1)])
 def test_an_invalid_frame_is_an_error(ends: Ends, packet: bytes) -> None:
-    """Other JSON, malformed JSON and packets beyond the limit are refused, and their descriptors closed."""
+    """Packets that are too large or not a JSON object are refused, and their descriptors are closed."""
     before = open_descriptors()
     send(ends[0], packet, (0,))
     with pytest.raises(FrameError):
@@ -88,7 +88,7 @@ def test_an_invalid_frame_is_an_error(ends: Ends, packet: bytes) -> None:
 
 @pytest.mark.parametrize("accepted", [0, 1])
 def test_unexpected_descriptors_are_an_error(ends: Ends, accepted: int) -> None:
-    """A peer cannot fill the receiver's table of open files."""
+    """A frame with too many descriptors is refused, and none of them stays open in the receiver."""
     before = open_descriptors()
     send(ends[0], pack({}), (0, 1, 2))
     with pytest.raises(FrameError, match="descriptors"):
@@ -97,7 +97,7 @@ def test_unexpected_descriptors_are_an_error(ends: Ends, accepted: int) -> None:
 
 
 def test_a_frame_may_matter_more_than_its_descriptors(ends: Ends) -> None:
-    """On request a frame that lost descriptors arrives, without any."""
+    """With ``may_lose_descriptors``, a frame with too many descriptors arrives without any."""
     before = open_descriptors()
     send(ends[0], pack({"exit": 1}), (0, 1))
     assert receive(ends[1], 1, may_lose_descriptors=True) == ({"exit": 1}, [])
@@ -105,14 +105,14 @@ def test_a_frame_may_matter_more_than_its_descriptors(ends: Ends) -> None:
 
 
 def test_a_child_without_a_parent_does_not_start(ends: Ends) -> None:
-    """The end of the channel in place of the settings is an error."""
+    """If the channel ends before the settings arrive, the child gets an error."""
     ends[0].close()
     with pytest.raises(FrameError, match="gone"):
         inherited_channel(ends[1].detach())
 
 
 def test_frames_need_the_standard_library_alone() -> None:
-    """A child imports this module without ``site-packages``."""
+    """The modules ``frames`` and ``child`` can be imported without ``site-packages``, as a child does."""
     code = "import sys; sys.path.append(sys.argv[1]); import securebench.ipc.frames, securebench.ipc.child"
     root = Path(securebench.__file__).resolve().parents[1]
     subprocess.run([sys.executable, "-I", "-S", "-c", code, str(root)], check=True)

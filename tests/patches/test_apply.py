@@ -1,4 +1,4 @@
-"""Patches are taken whole, where they fit exactly, or not at all; and never where git would be fooled."""
+"""A patch is applied completely if it matches exactly, and is refused otherwise or if it is dangerous."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BASE = tree(f_dot_txt="one\ntwo\nthree\n", n=NUMBERS, src__ok_dot_py="x = 1\n", 
 
 
 def _new(path: str, *, mode: str = "100644", quoted: bool = False) -> str:
-    """Return a patch that makes a file of one line."""
+    """Return a patch that creates a file with one line."""
     a, b = (f'"a/{path}"', f'"b/{path}"') if quoted else (f"a/{path}", f"b/{path}")
     return f"diff --git {a} {b}\nnew file mode {mode}\n--- /dev/null\n+++ {b}\n@@ -0,0 +1 @@\n+x\n"
 
@@ -75,12 +75,12 @@ REFUSED = {
     "lines after the last": "--- a/f.txt\n+++ b/f.txt\n@@ -3 +3,2 @@\n-three\n+3\n\\ No newline at end of file\n+4\n",
     "file made a link by its mode": "diff --git a/f.txt b/f.txt\nold mode 100644\nnew mode 120000\n",
 }
-"""What is no patch for us, whatever git or others make of it."""
+"""Patches that are refused, even if git or another tool would apply them."""
 
 
 @pytest.mark.parametrize("patch", REFUSED.values(), ids=REFUSED.keys())
 def test_what_no_repository_should_be_given_is_refused(patch: str) -> None:
-    """Paths outside and into ``.git``, submodules, set-id modes, contradictions: each is an error, none a change."""
+    """Paths outside the tree or into ``.git``, submodules, set-id modes and malformed patches are refused."""
     with pytest.raises(PatchError):
         apply_patch(patch.encode(), BASE)
 
@@ -146,40 +146,40 @@ TAKEN = {
         {b"n": None, b"f.txt": BASE.files[b"n"], b"n2": BASE.files[b"f.txt"]},
     ),
 }
-"""What git takes, and what it makes of it."""
+"""Patches that git applies, and the changes that each makes."""
 
 
 @pytest.mark.parametrize(("patch", "expected"), TAKEN.values(), ids=TAKEN.keys())
 def test_what_git_takes_is_taken_as_git_has_it(
     patch: str, expected: dict[bytes, FileVersion | None], tmp_path: Path
 ) -> None:
-    """Forms that a look at 'diff --git' lines would miss come to the same tree as with ``git apply``."""
+    """Patches with less common forms, such as renames and mails, result in the same tree as with ``git apply``."""
     delta = apply_patch(patch.encode(), BASE)
     assert delta == expected
     assert git_apply(tmp_path, BASE.files, patch.encode()) == after(BASE, delta)
 
 
 def test_headers_may_end_in_carriage_returns() -> None:
-    """A carriage return after a header is no part of a name; within a hunk it is part of the line."""
+    """A carriage return after a header is not part of a name; in a hunk it is part of the line."""
     patch = "diff --git a/f.txt b/f.txt\r\n--- a/f.txt\r\n+++ b/f.txt\r\n@@ -1,3 +1,3 @@\r\n-one\n+1\r\n two\n three\n"
     assert apply_patch(patch.encode(), BASE) == {b"f.txt": FileVersion(b"1\r\ntwo\nthree\n")}
 
 
 def test_a_missing_last_line_feed_of_the_patch_is_forgiven() -> None:
-    """Agents often forget it; what the file ends with is said by the mark for that alone."""
+    """A patch may lack its last line feed, which agents often forget. In the file, the line still ends with one."""
     patch = "--- a/f.txt\n+++ b/f.txt\n@@ -2,2 +2,2 @@\n two\n-three\n+3"
     assert apply_patch(patch.encode(), BASE) == {b"f.txt": FileVersion(b"one\ntwo\n3\n")}
 
 
 def test_context_lines_may_lack_their_space() -> None:
-    """An empty line of a hunk is an empty line of context: editors strip what is at the end of lines."""
+    """An empty line in a hunk is an empty context line, because editors strip trailing white space."""
     patch = b"--- a/s\n+++ b/s\n@@ -1,4 +1,4 @@\n a\n\n-b\n+c\n d\n"
     base = MemoryTree({b"s": FileVersion(b"a\n\nb\nd\n")})
     assert apply_patch(patch, base) == {b"s": FileVersion(b"a\n\nc\nd\n")}
 
 
 def test_files_that_diff_dates_to_the_beginning_of_time_are_new_or_gone() -> None:
-    """``diff -N`` names what is not there, with a time that nothing has."""
+    """``diff -N`` gives a missing file the time 1970-01-01, so the patch creates or removes the file."""
     patch = (
         "diff -ruN a/new b/new\n--- a/new\t1970-01-01 00:00:00.000000000 +0000\n+++ b/new\t2024-01-01 10:00:00 +0000\n"
         "@@ -0,0 +1 @@\n+x\ndiff -ruN a/f.txt b/f.txt\n--- a/f.txt\t2024-01-01 10:00:00 +0000\n"
@@ -209,7 +209,7 @@ UNFIT = {
 
 @pytest.mark.parametrize("patch", UNFIT.values(), ids=UNFIT.keys())
 def test_what_does_not_fit_exactly_does_not_apply(patch: str, tmp_path: Path) -> None:
-    """No fuzz, no half of a patch, nothing written over or through what is there: as git refuses it, so do we."""
+    """A patch that does not match exactly, or creates an existing file, is refused completely, as by git."""
     with pytest.raises(PatchDoesNotApplyError) as caught:
         apply_patch(patch.encode(), BASE)
     assert caught.value.reason is FailureReason.PATCH_DOES_NOT_APPLY
@@ -236,7 +236,7 @@ def test_the_message_for_the_wrong_kind_says_which(is_link: bool, mode: str, mes
 
 
 def test_of_several_places_the_nearest_is_taken(tmp_path: Path) -> None:
-    """A hunk that fits in many places goes where git puts it."""
+    """A hunk that matches in many places is applied where git applies it."""
     base = tree(f="".join(f"a\nb\nc\n{n}\n" for n in range(20)))
     for line in (2, 18, 33, 50, 77):
         patch = f"--- a/f\n+++ b/f\n@@ -{line},3 +{line},3 @@\n a\n-b\n+B\n c\n".encode()
@@ -246,7 +246,7 @@ def test_of_several_places_the_nearest_is_taken(tmp_path: Path) -> None:
 
 
 def test_binary_deltas_of_git_apply() -> None:
-    """What git sends as a difference of binary files is understood."""
+    """A binary patch that git wrote as a delta of two files can be applied."""
     old, new = bytes(range(256)) * 8, bytes(range(256)) * 4 + b"new" + bytes(range(256)) * 4
     delta = _varint(len(old)) + _varint(len(new)) + b"\xb0\x00\x04" + b"\x03new" + b"\xb3\x00\x04\x00\x04"
     patch = b"diff --git a/b b/b\nindex 11111..22222 100644\nGIT binary patch\n" + _packed(b"delta", delta)
@@ -266,14 +266,14 @@ DAMAGED = {
 
 @pytest.mark.parametrize("delta", DAMAGED.values(), ids=DAMAGED.keys())
 def test_damaged_binary_deltas_are_refused(delta: bytes) -> None:
-    """A delta that copies what is not there, or is cut, makes nothing."""
+    """A damaged delta, such as one that is cut short or copies from beyond the old content, is refused."""
     patch = b"diff --git a/b b/b\nindex 11111..22222 100644\nGIT binary patch\n" + _packed(b"delta", delta)
     with pytest.raises(PatchError):
         apply_patch(patch, MemoryTree({b"b": FileVersion(b"12345")}))
 
 
 def test_binary_content_is_for_the_file_it_was_made_for() -> None:
-    """Where git names the old content, another content is not replaced."""
+    """A binary patch that states the git id of the old content is refused for a file with other content."""
     patch = b"diff --git a/b b/b\nindex %s..%s 100644\nGIT binary patch\n" % (b"1" * 40, b"2" * 40) + literal(b"\0")
     with pytest.raises(PatchDoesNotApplyError):
         apply_patch(patch, MemoryTree({b"b": FileVersion(b"other")}))
@@ -308,14 +308,14 @@ BOMBS = {
 
 @pytest.mark.parametrize("patch", BOMBS.values(), ids=BOMBS.keys())
 def test_bombs_are_refused_before_they_cost(patch: bytes) -> None:
-    """Too many bytes, lines, files, hunks or results end in an error within seconds, and make nothing."""
+    """A patch with too many bytes, lines, files or hunks, or too large a result, is refused within seconds."""
     base = MemoryTree({b"n": FileVersion(b"1\n"), b"big": FileVersion(b"x" * 1_000_000)})
     with processor_seconds(10), pytest.raises(PatchInvalidError):
         apply_patch(patch, base)
 
 
 def test_hunks_that_fit_almost_everywhere_end_in_bounded_time() -> None:
-    """A search among lines that are all alike costs the size of the file, a bounded number of times."""
+    """A search among equal lines takes time linear in the size of the file, and the number of searches is limited."""
     base = MemoryTree({b"f": FileVersion(b"a\n" * 200_000)})
     hunk = "@@ -%d,5002 +%d,5001 @@\n" + " a\n" * 2500 + "-b\n" + " a\n" * 2501
     patch = "--- a/f\n+++ b/f\n" + "".join(hunk % (at, at) for at in range(2, 180))
@@ -324,7 +324,7 @@ def test_hunks_that_fit_almost_everywhere_end_in_bounded_time() -> None:
 
 
 def test_many_moved_hunks_share_one_bound() -> None:
-    """Each hunk that is elsewhere costs a search, and there are only so many searches."""
+    """Each hunk that is not at the line in its header costs a search, and a patch has one limit for all searches."""
     base = MemoryTree({b"f": FileVersion(b"".join(b"%d\n" % n for n in range(100_000)))})
     hunks = "".join(f"@@ -2,3 +2,3 @@\n {n}\n-{n + 1}\n+x\n {n + 2}\n" for n in range(10, 60_000, 10))
     with processor_seconds(20), pytest.raises(PatchDoesNotApplyError, match="too many hunks"):
@@ -332,12 +332,12 @@ def test_many_moved_hunks_share_one_bound() -> None:
 
 
 def test_a_patch_that_names_what_is_there_already_changes_nothing() -> None:
-    """A mode that the file has is no change."""
+    """A patch that sets the mode that a file already has makes no change."""
     assert apply_patch(b"diff --git a/n b/n\nold mode 100755\nnew mode 100644\n", BASE) == {}
 
 
 def test_the_files_of_a_patch_are_known_without_a_tree() -> None:
-    """Reading alone says what is done to which file."""
+    """Parsing a patch, without a tree, gives the kind of change and the paths of each file."""
     patch = TAKEN["rename"][0] + _new("x")
     assert [(str(p.kind), p.old, p.new) for p in parse(patch.encode())] == [
         ("rename", b"f.txt", b"g h"),

@@ -1,4 +1,4 @@
-"""What a candidate may change is judged by paths and kinds of files, as they are in the tree."""
+"""The policy on the paths that a candidate may change. It checks paths and kinds of files in the trees."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ORDINARY = "src/a.py docs/ci/x src/testing.py latest/x README.md a/.github my.s
 
 @pytest.mark.parametrize("path", _SENSITIVE.split())
 def test_paths_that_say_what_runs_are_denied_by_default(path: str) -> None:
-    """Tests, configuration of runners and builds, scripts and lock files: new, changed or removed."""
+    """By default, tests, scripts, lock files and configuration of runners and builds may not be added or removed."""
     assert _paths({path.encode(): FILE}) == [path]
     assert _paths({path.encode(): None}) == [path]
     assert _paths({path.encode(): FILE}, EVERYTHING) == []
@@ -37,7 +37,7 @@ def test_paths_that_say_what_runs_are_denied_by_default(path: str) -> None:
 
 @pytest.mark.parametrize("path", _ORDINARY.split())
 def test_ordinary_paths_are_not_sensitive(path: str) -> None:
-    """A name that only resembles a denied one is allowed."""
+    """A path that only resembles a denied path is not sensitive."""
     assert not is_sensitive(path)
 
 
@@ -46,13 +46,16 @@ def test_ordinary_paths_are_not_sensitive(path: str) -> None:
     [b".git/hooks/x", b"src/.GIT/config", b".git", b"../x", b"/etc/passwd", b"a//b", b"git~1/x", b".git /x", b"a\0"],
 )
 def test_nothing_allows_paths_outside_or_into_git(path: bytes) -> None:
-    """Absolute paths, ``..`` and every spelling of ``.git`` are violations under every policy."""
+    """Invalid paths, such as absolute ones, and spellings of ``.git`` are violations even if all paths are allowed."""
     policy = PathPolicy(allow_paths=("**",), allow_sensitive_paths=("**", ".git/**"))
     assert len(violations({path: FILE}, EMPTY, policy)) == 1
 
 
 def test_nothing_allows_links() -> None:
-    """A link that is new, or leads elsewhere, or stands where a file was, is a violation under every policy."""
+    """A new link and a link with a new target are violations even if all paths are allowed.
+
+    A link may be removed or replaced by a file.
+    """
     link = FileVersion(b"/etc/passwd", link=True)
     assert _paths({b"new": link, b"src/l": link}, EVERYTHING) == ["new", "src/l"]
     assert _paths({b"src/l": None}) == []
@@ -60,13 +63,13 @@ def test_nothing_allows_links() -> None:
 
 
 def test_allowed_paths_are_all_that_is_allowed() -> None:
-    """With ``allow_paths`` every changed path must match; what is sensitive stays denied."""
+    """With ``allow_paths``, every changed path must match one of them, and sensitive paths are still denied."""
     policy = PathPolicy(allow_paths=("src/**",))
     assert _paths({b"src/a": FILE, b"src/tests/x": FILE, b"README": None}, policy) == ["README", "src/tests/x"]
 
 
 def test_a_violation_says_why() -> None:
-    """Path and rule are told apart, and odd names are shown on one line."""
+    """A violation contains the path, on one line with odd bytes escaped, and the rule that it breaks."""
     assert violations({b"a\nb\xff": FILE}, EMPTY, PathPolicy(allow_paths=("src",))) == (
         Violation('"a\\nb\\377"', "is outside the paths that the task allows"),
     )
@@ -87,6 +90,6 @@ def test_a_violation_says_why() -> None:
     ],
 )
 def test_patterns_match_whole_paths(pattern: str, inside: list[str], outside: list[str]) -> None:
-    """A star stays within a name, two go over any number of names, and a directory stands for all below it."""
+    """``*`` matches within one name, ``**`` any number of names, and a directory everything below it."""
     assert [path for path in inside if not matches(path, [pattern])] == []
     assert [path for path in outside if matches(path, [pattern])] == []

@@ -1,4 +1,4 @@
-"""What is rendered is what git reads, and what we read back."""
+"""Rendered patches: git and SecureBench both read back the changes that were rendered."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _VERSION = st.one_of(_FILE, _FILE, _LINK)
 
 
 def _is_tree(files: dict[bytes, FileVersion]) -> bool:
-    """Return whether no file lies below a file, and none where git or a Windows would see its directory."""
+    """Return whether ``files`` can be a tree: no path of a file is also the directory of another file."""
     return not any(
         b"/".join(path.split(b"/")[:depth]) in files for path in files for depth in range(1, path.count(b"/") + 1)
     )
@@ -64,7 +64,7 @@ _TREE = st.dictionaries(_PATH, _VERSION, max_size=5).filter(_is_tree)
 
 @st.composite
 def _changes(draw: st.DrawFn) -> tuple[MemoryTree, dict[bytes, FileVersion | None]]:
-    """Draw a tree, and a change to it that leads to a tree."""
+    """Draw a tree, and a change after which it is still a tree."""
     base = draw(_TREE)
     new = dict(base)
     for path in draw(st.lists(st.sampled_from(sorted(base)), unique=True)) if base else []:
@@ -83,14 +83,14 @@ def _changes(draw: st.DrawFn) -> tuple[MemoryTree, dict[bytes, FileVersion | Non
 
 @given(_changes())
 def test_what_is_rendered_is_read_back(change: tuple[MemoryTree, Delta]) -> None:
-    """Rendering a change and applying the patch gives that change: text, data, links, modes, whatever the names."""
+    """Applying a rendered patch gives the rendered change: of text, binary data, links or modes, with any names."""
     base, delta = change
     text = render(delta, base)
     assert (apply_patch(text.encode(), base) if text else {}) == delta
 
 
 def _is_loop(files: Mapping[bytes, FileVersion], path: bytes) -> bool:
-    """Whether the link ``path`` leads back to itself."""
+    """Return whether following links from ``path`` never ends."""
     passed = set()
     while (version := files.get(path)) is not None and version.link and path not in passed:
         passed.add(path)
@@ -100,9 +100,10 @@ def _is_loop(files: Mapping[bytes, FileVersion], path: bytes) -> bool:
 
 @given(_changes())
 def test_git_applies_what_is_rendered(change: tuple[MemoryTree, Delta]) -> None:
-    """``git apply`` makes the very same tree of it.
+    """``git apply`` of a rendered patch gives exactly the changed tree.
 
-    Git 2.39 cannot create a file in a directory that replaces a link if the link leads back to itself (ELOOP).
+    Changes below a link that leads back to itself are left out: git 2.39 cannot create a file in a directory that
+    replaces such a link (ELOOP).
     """
     base, delta = change
     assume(not any(_is_loop(base.files, parent) for path in delta for parent in parents(path)))
@@ -115,7 +116,10 @@ def test_git_applies_what_is_rendered(change: tuple[MemoryTree, Delta]) -> None:
 
 @pytest.mark.parametrize("path", [b" /a", b"c /a", b"c d /e f", b"c/ /d /a"])
 def test_git_reads_names_of_directories_that_end_with_a_space(tmp_path: Path, path: bytes) -> None:
-    """Such a name is quoted: otherwise git cannot read the ``diff --git`` line of a change without lines of text."""
+    """A path with a directory name that ends with a space is quoted.
+
+    Otherwise, git cannot read the ``diff --git`` line of a binary change.
+    """
     delta: Delta = {path: FileVersion(b"\0")}
     text = render(delta, MemoryTree({}))
     assert apply_patch(text.encode(), MemoryTree({})) == delta
@@ -123,7 +127,7 @@ def test_git_reads_names_of_directories_that_end_with_a_space(tmp_path: Path, pa
 
 
 def test_a_change_reads_as_git_writes_it() -> None:
-    """Header, context of three lines, counts, and the mark of a missing line feed are those of ``git diff``."""
+    """The header, three lines of context, counts, and mark of a missing line feed are those of ``git diff``."""
     old = b"".join(b"%d\n" % number for number in range(1, 13))
     new = old.replace(b"6\n", b"six\n").removesuffix(b"\n")
     lines = render({b"n.txt": FileVersion(new)}, MemoryTree({b"n.txt": FileVersion(old)})).splitlines()
@@ -139,7 +143,7 @@ def test_a_change_reads_as_git_writes_it() -> None:
 
 
 def test_new_removed_and_executable_files_say_so() -> None:
-    """A new file, a removed one and a change of mode have git's lines for that."""
+    """A new file, a removed file and a changed mode have the header lines that git writes for them."""
     base = MemoryTree({b"gone": FileVersion(b"x\n"), b"run": FileVersion(b"y\n")})
     text = render({b"gone": None, b"new": FileVersion(b""), b"run": FileVersion(b"y\n", executable=True)}, base)
     assert "deleted file mode 100644\n" in text
@@ -149,14 +153,14 @@ def test_new_removed_and_executable_files_say_so() -> None:
 
 
 def test_nothing_is_rendered_of_what_does_not_change() -> None:
-    """A path that is as it was is not in the patch."""
+    """A path whose file does not change is not in the patch, and neither is a missing file that stays missing."""
     base = tree(a="x\n")
     assert render({b"a": FileVersion(b"x\n"), b"b": None}, base) == ""
 
 
 @pytest.mark.parametrize("content", [b"a\0b", b"\xff\n", b"x" * (MAX_TEXT_BYTES + 1)])
 def test_what_is_no_text_is_data(content: bytes) -> None:
-    """NUL bytes, other encodings and very large files go as git's binary data, and come back."""
+    """Content with NUL bytes, in other encodings or very large is rendered as git's binary data and read back."""
     text = render({b"f": FileVersion(content)}, MemoryTree({}))
     assert f"GIT binary patch\nliteral {len(content)}\n" in text
     assert apply_patch(text.encode(), MemoryTree({})) == {b"f": FileVersion(content)}
@@ -164,7 +168,7 @@ def test_what_is_no_text_is_data(content: bytes) -> None:
 
 @pytest.mark.parametrize("lines", [20_000, 200_000])
 def test_a_large_difference_is_rendered_in_bounded_time(lines: int) -> None:
-    """Two texts without a common order take the time of their size, not of its square."""
+    """Rendering two large texts with the same lines in different orders does not take quadratic time."""
     old = b"".join(b"%d\n" % (number * 7919 % lines) for number in range(lines))
     new = b"".join(b"%d\n" % (number * 104_729 % lines) for number in range(lines))
     with processor_seconds(10):
@@ -173,7 +177,7 @@ def test_a_large_difference_is_rendered_in_bounded_time(lines: int) -> None:
 
 
 def test_many_large_differences_share_one_bound() -> None:
-    """A thousand files that differ much do not take a thousand times what one may take."""
+    """One limit on comparisons covers all files of a patch: 300 very different files are rendered in bounded time."""
     base = {b"%d" % n: FileVersion(b"".join(b"%d\n" % (i * 7 % 997) for i in range(900))) for n in range(300)}
     delta = {name: FileVersion(b"".join(b"%d\n" % (i * 31 % 997) for i in range(900))) for name in base}
     with processor_seconds(20):
@@ -182,7 +186,7 @@ def test_many_large_differences_share_one_bound() -> None:
 
 @given(_LINES, _LINES)
 def test_changes_make_the_new_lines_of_the_old(old: list[bytes], new: list[bytes]) -> None:
-    """What is between the changes is the same on both sides, and nothing is left out."""
+    """Outside the changes, the old and the new lines are equal, up to the end of both texts."""
     at_old = at_new = 0
     for change in changes(old, new, Steps(DIFF_STEPS)):
         assert old[at_old : change.old_start] == new[at_new : change.new_start]
@@ -191,7 +195,7 @@ def test_changes_make_the_new_lines_of_the_old(old: list[bytes], new: list[bytes
 
 
 def test_a_small_difference_is_found_exactly() -> None:
-    """Of a line that moved, only that line is removed and added."""
+    """If one line moved, only that line is removed and added."""
     old = [b"%d\n" % number for number in range(100)]
     new = [*old[1:50], old[0], *old[50:]]
     found = changes(old, new, Steps(DIFF_STEPS))
@@ -199,5 +203,5 @@ def test_a_small_difference_is_found_exactly() -> None:
 
 
 def test_lines_end_with_line_feeds_only() -> None:
-    """Other characters that some readers take for the end of a line are part of it, as they are for git."""
+    """Only a line feed ends a line, as in git. Other line separators are part of the line."""
     assert split_lines("a\r\u2028b\x0cc\nd".encode()) == ["a\r\u2028b\x0cc\n".encode(), b"d"]

@@ -1,4 +1,4 @@
-"""Trees in memory, and git's own opinion of a patch, on directories that the tests have made themselves."""
+"""File trees in memory and on disk, and ``git apply`` for comparison."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SAFE_ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class MemoryTree:
-    """A tree of files."""
+    """A file tree in memory."""
 
     files: Mapping[bytes, FileVersion]
 
@@ -37,7 +37,7 @@ class MemoryTree:
 
 
 def tree(**files: bytes | str) -> MemoryTree:
-    """Return a tree of plain files: ``a__b`` is ``a/b``, and ``_dot_`` a dot."""
+    """Return a tree of plain files. In their names, ``__`` stands for a slash and ``_dot_`` for a dot."""
     named = {name.replace("__", "/").replace("_dot_", "."): content for name, content in files.items()}
     return MemoryTree(
         {
@@ -48,7 +48,7 @@ def tree(**files: bytes | str) -> MemoryTree:
 
 
 def after(base: MemoryTree, delta: Delta) -> dict[bytes, FileVersion]:
-    """Return the files of ``base`` with ``delta`` made."""
+    """Return the files of ``base`` after the changes ``delta``."""
     files = {**base.files, **delta}
     return {path: version for path, version in files.items() if version is not None}
 
@@ -77,7 +77,7 @@ def read_tree(root: Path) -> dict[bytes, FileVersion]:
 
 
 def git_apply(root: Path, files: Mapping[bytes, FileVersion], patch: bytes) -> dict[bytes, FileVersion] | None:
-    """Return what ``git apply`` makes of ``files`` in the empty directory ``root``; ``None`` if it refuses."""
+    """Return ``files`` after ``git apply`` in the empty directory ``root``; ``None`` if git refuses the patch."""
     write_tree(root, files)
     command = ["git", "apply", "--whitespace=nowarn", "-"]
     done = subprocess.run(command, check=False, cwd=root, input=patch, env=SAFE_ENVIRONMENT, capture_output=True)

@@ -1,4 +1,4 @@
-"""Recordings of the scenarios, and recoveries that do not wait for the disk."""
+"""Fixtures that record scenarios and check the recovery from power failures, without waiting for the disk."""
 
 from __future__ import annotations
 
@@ -23,27 +23,28 @@ _PATH = f"{Path(__file__).parents[1]}:{Path(__file__).parents[2] / 'src'}"
 
 
 class Survive(Protocol):
-    """See :func:`survive`."""
+    """The type of the function that :func:`survive` returns."""
 
     def __call__(
         self, *scenarios: str, check: Callable[[State], None], ignored: Collection[str] = (), at_least: int
     ) -> None:
-        """Check all states."""
+        """Run the scenarios and check all states."""
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Give the directory in which scenarios run."""
+    """Return the directory in which scenarios run."""
     (tmp_path / "root").mkdir()
     return tmp_path / "root"
 
 
 @pytest.fixture
 def survive(root: Path, monkeypatch: pytest.MonkeyPatch) -> Survive:
-    """Give a function that runs scenarios, one after the other, and checks every state after a power failure.
+    """Return a function that runs scenarios, one after the other, and checks every state after a power failure.
 
-    ``check`` is called with each state, whose files are in ``root`` then. Files with names in ``ignored`` are left out.
-    There must be ``at_least`` so many states: otherwise the recording or the model has lost something.
+    The function writes the files of each state to ``root`` and calls ``check`` with the state. Files with names in
+    ``ignored`` are left out. It fails if there are fewer than ``at_least`` states: then the recording or the model of
+    the disk misses some.
     """
 
     def survived(*scenarios: str, check: Callable[[State], None], ignored: Collection[str] = (), at_least: int) -> None:

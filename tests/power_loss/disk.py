@@ -1,12 +1,12 @@
-"""A disk that loses what was not synced: what it may contain after a power failure, under what POSIX promises.
+"""A model of a disk: what POSIX allows it to contain after a power failure.
 
-* The content of a file is safe only after ``fsync`` of that file. Before, new bytes may be missing, or zeros, or there
-  in part.
-* A name is safe only after ``fsync`` of its directory. Before, any part of the changes of names may be missing: also
-  earlier ones than those that are there. A rename inside a directory is one change; between two, it is two.
-* ``fsync`` of a file says nothing about its name, and ``fsync`` of a directory nothing about the files in it.
+* The content of a file is safe only after ``fsync`` of that file. Before that, new bytes may be missing, partly missing
+  or zeros.
+* A name is safe only after ``fsync`` of its directory. Before that, any of the changes of names may be missing, even if
+  later changes are there. A rename inside a directory is one change. A rename between two directories is two changes.
+* ``fsync`` of a file does not make its name safe, and ``fsync`` of a directory does not make its files safe.
 
-Real file systems keep more than this, each of them something else.
+Real file systems guarantee more than this, but each of them guarantees something different.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
 MAX_PRODUCT: Final = 64
-"""Up to so many combinations are all tried. Of more, each part is varied while the others are all lost, or all kept."""
+"""Maximum number of combinations that are all tried.
+
+If there are more, each part is varied alone, once while all other parts are lost and once while all are kept.
+"""
 
 
 class Open(NamedTuple):
@@ -34,7 +37,7 @@ class Open(NamedTuple):
 
 
 class Make(NamedTuple):
-    """A directory is made, or a symbolic link."""
+    """A directory or a symbolic link is made."""
 
     path: str
     link: str | None = None
@@ -86,7 +89,7 @@ class Remove(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """The program says something that must now be true after a power failure, too."""
+    """The program promises ``text``: from now on, it must be true even after a power failure."""
 
     text: str
 
@@ -98,7 +101,7 @@ Tree: TypeAlias = Mapping[str, "bytes | str | Tree"]
 
 
 class State(NamedTuple):
-    """What the disk may contain after a power failure, and what it was promised to contain by then."""
+    """What the disk may contain after a power failure, and the promises that were made before the failure."""
 
     tree: Tree
     promises: tuple[str, ...]
@@ -114,7 +117,7 @@ class _File:
         self.stable = self.now
 
     def contents(self) -> list[bytes]:
-        """Return what the file may contain: first its synced content, last all of it."""
+        """Return what the file may contain: first its synced content, last its current content."""
         same = zip(self.stable, self.now, strict=False)
         start = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], same)))
         new = self.now[start:]
@@ -131,7 +134,7 @@ class _File:
 _Node: TypeAlias = "_File | _Directory | str"
 """A string is the target of a symbolic link."""
 _Change: TypeAlias = "Mapping[str, _Node | None]"
-"""Names that change together. ``None`` removes a name."""
+"""Names that change together, each with what it names afterwards. ``None`` removes a name."""
 
 
 @dataclass(eq=False)
@@ -141,7 +144,7 @@ class _Directory:
     changes: list[_Change] = field(default_factory=list)
 
     def change(self, names: _Change) -> None:
-        """Set names, all at once."""
+        """Change names, all at once."""
         self.now = _changed(self.now, [names])
         self.changes.append(names)
 
@@ -150,7 +153,7 @@ class _Directory:
         self.stable, self.changes = dict(self.now), []
 
     def groups(self) -> Iterator[list[Sequence[int]]]:
-        """Yield, for each group of changes that have names in common, the parts of it that may be there."""
+        """Yield, for each group of changes that have names in common, the subsets that may be on disk."""
         groups: list[tuple[set[str], list[int]]] = []
         for number, change in enumerate(self.changes):
             joined = [group for group in groups if group[0] & change.keys()]
@@ -162,7 +165,7 @@ class _Directory:
 
 
 def _parts(numbers: Sequence[int]) -> list[Sequence[int]]:
-    """Return parts of a sequence, from none to all: every part of a short one."""
+    """Return subsets of a sequence, from the empty one to the whole: all subsets if the sequence is short."""
     if len(numbers) <= math.log2(MAX_PRODUCT):
         sizes = range(len(numbers) + 1)
         return [part for size in sizes for part in itertools.combinations(numbers, size)]
@@ -193,7 +196,7 @@ def _directory(tree: Tree) -> _Directory:
 
 
 class Disk:
-    """The disk with the directory ``root``, which contains ``before``, synced."""
+    """A disk with the directory ``root``, which at first contains the files ``before``, synced."""
 
     def __init__(self, root: Path, before: Tree) -> None:
         self._root = root
@@ -201,7 +204,7 @@ class Disk:
         self._promises: list[str] = []
 
     def apply(self, operation: Operation) -> None:
-        """Do one operation."""
+        """Execute one operation on the disk."""
         match operation:
             case Promise(text):
                 self._promises.append(text)
@@ -245,11 +248,11 @@ class Disk:
                     parent.change(removed)
 
     def now(self) -> Tree:
-        """Return what a program sees."""
+        """Return the files that a running program sees."""
         return self._tree(self._top, {}, {}, now=True)
 
     def states(self) -> Iterator[State]:
-        """Yield what a power failure at this moment may leave."""
+        """Yield the states in which a power failure at this moment may leave the disk."""
         promises = tuple(self._promises)
         nodes = self._reachable()
         files = [node for node in nodes if isinstance(node, _File) and node.now != node.stable]
@@ -285,7 +288,7 @@ class Disk:
         return tree
 
     def _reachable(self) -> list[_File | _Directory]:
-        """Return what may have a name after a power failure."""
+        """Return the files and directories that may have a name after a power failure."""
         found: dict[int, _File | _Directory] = {}
         waiting: list[_Node | None] = [self._top]
         while waiting:
@@ -318,7 +321,11 @@ class Disk:
 
 
 def _choices(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield one option of each part: all combinations of few, and of many those that differ in one from an extreme."""
+    """Yield combinations of one option (its number) of each part. ``sizes`` has the number of options of each part.
+
+    All combinations are yielded if there are few. Otherwise, only those are yielded in which at most one part differs
+    from all first options, or from all last options.
+    """
     if math.prod(sizes) <= MAX_PRODUCT:
         yield from itertools.product(*map(range, sizes))
         return
@@ -330,14 +337,14 @@ def _choices(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 class Recording(NamedTuple):
-    """What programs did below ``root``, and which files were there before."""
+    """The operations of programs below ``root``, and the files that were there before."""
 
     root: Path
     before: Tree
     operations: Sequence[Operation]
 
     def without(self, names: Collection[str]) -> Recording:
-        """Return the recording without files of these names."""
+        """Return the recording without operations on files with these names."""
         return self._replace(
             operations=[
                 operation
@@ -349,8 +356,8 @@ class Recording(NamedTuple):
     def power_failures(self) -> list[State]:
         """Return every different state in which a power failure may leave the disk.
 
-        What is not synced only becomes more until something is: looking just before each sync, and at the end, misses
-        no state. A state that may also occur later must satisfy the later promises, too.
+        Possible states are only added until the next sync. The states just before each sync and at the end are
+        therefore all states. A state that may also occur later must satisfy the later promises, too.
         """
         disk = Disk(self.root, self.before)
         found: dict[object, State] = {}
@@ -382,7 +389,7 @@ def write_tree(tree: Tree, directory: Path) -> None:
 
 
 def tree_at(directory: Path) -> Tree:
-    """Return the files in a directory."""
+    """Return the files in a directory as a tree."""
     return {
         path.name: str(path.readlink()) if path.is_symlink() else tree_at(path) if path.is_dir() else path.read_bytes()
         for path in directory.iterdir()

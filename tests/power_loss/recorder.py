@@ -1,7 +1,7 @@
-"""Record what a program does to the files below a directory: every system call, in its order.
+"""Record what a program does to the files below a directory: every system call, in order.
 
-strace sees the calls of all threads and of code written in C; functions replaced in the process would miss those. The
-recording is complete: :func:`record` compares the files that follow from it with those that the program left.
+strace sees the calls of all threads and of code written in C, which replaced Python functions would miss. To check
+that a recording is complete, :func:`record` replays it and compares the files with those that the program left.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CALLS: Final = (
     *("fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "rename", "renameat", "renameat2", "link", "linkat"),
     *("symlink", "symlinkat", "unlink", "unlinkat", "rmdir", "mkdir", "mkdirat", "mknod", "mknodat", "readlink"),
 )
-# With -xx, strings and the paths of descriptors consist of \xNN: nothing in them looks like syntax.
+# With -xx, strace writes strings and the paths of descriptors as \xNN, so they cannot be mistaken for syntax.
 _LINE: Final = re.compile(r"(?P<thread>\d+) +(?P<name>\w+)\((?P<arguments>.*)\) += (?P<result>-?\d+)(?P<end>.*)")
 _UNFINISHED: Final = re.compile(r"(?P<thread>\d+) +(?P<start>.*) <unfinished \.\.\.>")
 _RESUMED: Final = re.compile(r"(?P<thread>\d+) +<\.\.\. \w+ resumed>(?P<rest>.*)")
@@ -55,7 +55,10 @@ _OPENED: Final = re.compile(r"(?P<number>\d+|AT_FDCWD)<(?P<path>(?:\\x[0-9a-f]{2
 
 
 def promise(text: str) -> None:
-    """Tell the recorder that ``text`` must be true from now on, after a power failure, too. Called by the program."""
+    """Record that ``text`` must be true from now on, even after a power failure. Called by the recorded program.
+
+    It reads a link that does not exist, because strace logs this call.
+    """
     try:
         Path(_PROMISE, text).readlink()
     except FileNotFoundError:
@@ -64,7 +67,7 @@ def promise(text: str) -> None:
 
 
 def require_strace() -> None:
-    """Skip a test only where ``SECUREBENCH_NO_STRACE`` says why there is no strace."""
+    """Skip the test if ``SECUREBENCH_NO_STRACE`` is set. Its value says why there is no strace."""
     if reason := os.environ.get("SECUREBENCH_NO_STRACE"):
         pytest.skip(reason)
 
@@ -72,7 +75,7 @@ def require_strace() -> None:
 def record(root: Path, *commands: Sequence[str], environment: Mapping[str, str]) -> Recording:
     """Run programs one after the other, and return what they did below ``root``.
 
-    They must succeed, or be killed by SIGKILL.
+    Each program must exit with 0 or be killed by SIGKILL.
     """
     require_strace()
     strace = shutil.which("strace")
@@ -96,22 +99,22 @@ def record(root: Path, *commands: Sequence[str], environment: Mapping[str, str])
 
 
 class _Opened(NamedTuple):
-    """A descriptor: the path of its file now."""
+    """A descriptor, and the path of its file at the time of the call."""
 
     number: int
     path: str
 
 
 class _Reader:
-    """Reads the log of strace."""
+    """A reader of the log of strace."""
 
     def __init__(self, root: Path) -> None:
         self._root = f"{root}/"
         self._offsets: defaultdict[int, int | None] = defaultdict(int)
-        """The position of each descriptor; ``None`` if it appends. The programs here have one process that writes."""
+        """The position of each descriptor; ``None`` if it appends. Only one process of a recorded program may write."""
 
     def operations(self, lines: Iterator[str]) -> Iterator[Operation]:
-        """Yield the operations that succeeded below the root."""
+        """Yield the operations below the root that succeeded, and the promises."""
         for line in _whole_lines(lines):
             found = _LINE.fullmatch(line)
             assert found, f"strace wrote: {line[:300]}"
@@ -148,7 +151,7 @@ class _Reader:
             case "ftruncate":
                 yield from self._ours(Cut(file.path, int(text.rpartition(", ")[2])))
                 return
-            case "sendfile":  # of a file that did not change since
+            case "sendfile":  # its source must not have changed since the call
                 start = re.search(r"\[(\d+)\]", text)
                 with Path(opened[1].path).open("rb") as source:
                     source.seek(int(start[1]) if start else 0)
@@ -169,9 +172,9 @@ class _Reader:
             yield from self._ours(Open(where, "O_CREAT" in flags, "O_TRUNC" in flags))
 
     def _names(self, name: str, text: str, strings: list[bytes], opened: list[_Opened]) -> Iterator[Operation]:
-        """Yield a change of names. Without a directory's descriptor, a path is absolute, or the call is not ours."""
+        """Yield a change of names. Relative paths in calls without a directory descriptor count as outside the root."""
         bases = [one.path for one in opened] or ["/relative"] * len(strings)
-        if name.startswith("symlink"):  # its target is no path of ours
+        if name.startswith("symlink"):  # its target is stored as it is, so it is not resolved
             bases = ["", *bases[-1:]]
         paths = [
             os.path.normpath(os.path.join(base, os.fsdecode(one)))  # noqa: PTH118
@@ -193,7 +196,7 @@ class _Reader:
                 assert not any(self._is_ours(one.path) for one in opened), f"{name}({text})"
 
     def _ours(self, operation: Operation, *paths: str) -> Iterator[Operation]:
-        """Yield the operation if its path, or ``paths``, are below the root."""
+        """Yield the operation if its path, or all ``paths``, are below the root. Fail if only some of them are."""
         ours = {self._is_ours(path) for path in paths or operation[:1]}
         assert len(ours) == 1, f"{operation} crosses the root"
         if True in ours:
@@ -204,7 +207,7 @@ class _Reader:
 
 
 def _whole_lines(lines: Iterator[str]) -> Iterator[str]:
-    """Yield each call once it has returned. strace splits its line if another thread makes a call meanwhile."""
+    """Yield one line for each call that has returned. strace splits it if another thread makes a call meanwhile."""
     started: dict[str, str] = {}
     for line in map(str.rstrip, lines):
         if found := _UNFINISHED.fullmatch(line):

@@ -1,6 +1,6 @@
 """Programs whose file operations are recorded: ``python -m power_loss.scenarios NAME ROOT``.
 
-Each says, at the moment at which SecureBench says so, what must be on disk.
+Each program calls :func:`promise` when SecureBench reports that data is stored: from then on, it must be on disk.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TRAJECTORY: Final = '{"step": 1}\n{"step": 2}\n'
 
 
 def candidates(root: Path) -> None:
-    """Seal texts and a tree into a new store, and the same text again."""
+    """Seal two texts, the first of them again, and a tree into a new store."""
     tree = root / "tree"
     store = CandidateStore(root / "run" / "candidates")
     for text in ("one", "two", "one"):
@@ -45,7 +45,7 @@ def candidates(root: Path) -> None:
 
 
 def images(root: Path) -> None:
-    """Import an image, restore its tree after a change, give its name to another image, and import it again."""
+    """Import an image, restore its changed tree, give its name to another image, prune, and import the first again."""
     store = ImageStore(root / "images")
     first = import_image(store, "one")
     store.lease(first).close()
@@ -68,7 +68,7 @@ def import_image(store: ImageStore, text: str) -> str:
 
 
 def new_run(root: Path) -> None:
-    """Run a pack. Two of its tasks have no verdict, because their image is missing."""
+    """Run a pack. Two of its tasks get no verdict, because their image is missing."""
 
     def lacks_images(_: int, view: AgentView, __: Any) -> None:
         if view.task_id.endswith(("1", "2")):
@@ -78,7 +78,7 @@ def new_run(root: Path) -> None:
 
 
 def resumed_run(root: Path) -> None:
-    """Resume the run: the tasks without a verdict get one."""
+    """Resume the run of :func:`new_run`, so that the tasks without a verdict get one."""
     _run(root, FakeProducer(trajectory=TRAJECTORY), RunOptions(workers=1, resume=True))
 
 

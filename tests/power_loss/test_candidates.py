@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_sealed_candidates_are_on_disk(root: Path, survive: Survive) -> None:
-    """Each that was sealed is whole, and nothing else has the name of one."""
+    """After a power failure, each sealed candidate can be loaded, and so can every other entry of the store."""
     (root / "tree").mkdir()
     (root / "tree" / "file").write_bytes(b"x" * 5000)
     store = CandidateStore(root / "run" / "candidates")

@@ -1,4 +1,4 @@
-"""The model of a disk: it loses what was not synced, and nothing else."""
+"""The model of a disk, which loses only what was not synced, and recordings of programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROOT = Path("/disk")
 
 
 def after(*operations: Operation, before: Tree | None = None) -> list[Tree]:
-    """Return the files that a power failure may leave after these operations."""
+    """Return the trees that a power failure may leave after these operations."""
     disk = Disk(ROOT, before or {})
     for operation in operations:
         disk.apply(operation)
@@ -43,47 +43,47 @@ def after(*operations: Operation, before: Tree | None = None) -> list[Tree]:
 
 
 def same(found: list[Tree], expected: list[Tree]) -> bool:
-    """Return whether these are the same trees."""
+    """Return whether both lists contain the same trees, in any order."""
     return {frozen(tree) for tree in found} == {frozen(tree) for tree in expected}
 
 
 def created(name: str, data: bytes) -> list[Operation]:
-    """Return how a file is written and synced, but not its name."""
+    """Return the operations that write and sync a file, without a sync of its directory."""
     return [Open(f"/disk/{name}", creates=True), Write(f"/disk/{name}", data), Sync(f"/disk/{name}")]
 
 
 def test_a_name_is_lost_until_the_directory_is_synced() -> None:
-    """However well the file was synced."""
+    """A new name may be lost until its directory is synced, even if the file was synced."""
     assert same(after(*created("a", b"1")), [{}, {"a": b"1"}])
     assert after(*created("a", b"1"), Sync("/disk")) == [{"a": b"1"}]
     assert after(*created("a", b"1"), SyncAll()) == [{"a": b"1"}]
 
 
 def test_content_is_lost_until_the_file_is_synced() -> None:
-    """Also after its directory was synced: this is what a rename without fsync leaves."""
+    """Content may be lost or torn until the file is synced, even if its directory was synced."""
     found = after(Open("/disk/a", creates=True), Write("/disk/a", b"12"), Sync("/disk"))
     assert same(found, [{"a": data} for data in (b"", b"1", b"12", b"\0\0", b"\x002", b"1\0")])
 
 
 def test_names_are_lost_in_any_combination() -> None:
-    """The later of two new names may be there without the earlier one."""
+    """Of two new names, the later one may be on disk without the earlier one."""
     assert same(after(Make("/disk/a"), Make("/disk/b")), [{}, {"a": {}}, {"b": {}}, {"a": {}, "b": {}}])
 
 
 def test_a_rename_in_a_directory_happens_or_does_not() -> None:
-    """The file has the old name or the new one."""
+    """After a rename in a directory, the file has either the old name or the new one."""
     found = after(Move("/disk/a", "/disk/b"), before={"a": b"1", "b": b"2"})
     assert same(found, [{"a": b"1", "b": b"2"}, {"b": b"1"}])
 
 
 def test_a_rename_between_directories_may_happen_in_one_of_them() -> None:
-    """The file may have both names, or none."""
+    """After a rename between directories, the file may have the old name, the new name, both or none."""
     found = after(Move("/disk/in/a", "/disk/b"), before={"in": {"a": b""}})
     assert same(found, [{"in": {"a": b""}, "b": b""}, {"in": {"a": b""}}, {"in": {}, "b": b""}, {"in": {}}])
 
 
 def test_links_removals_and_cuts() -> None:
-    """Each is a change that may be lost until it is synced."""
+    """A new link, a removed name and a changed size may each be lost until they are synced."""
     linked: Tree = {"a": b"12", "b": b"12"}
     assert same(after(Link("/disk/a", "/disk/b"), before={"a": b"12"}), [linked, {"a": b"12"}])
     assert same(after(Remove("/disk/a"), before=linked), [linked, {"b": b"12"}])
@@ -92,20 +92,20 @@ def test_links_removals_and_cuts() -> None:
 
 
 def test_appended_bytes_may_be_zeros_after_what_was_there() -> None:
-    """What was synced before does not change."""
+    """Appended bytes may be missing, torn or zeros after a power failure. Bytes synced earlier do not change."""
     ends = (b"", b"34", b"\0\0\0", b"\0\0\n", b"34\0", b"34\n")
     assert same(after(Write("/disk/a", b"34\n"), before={"a": b"12\n"}), [{"a": b"12\n" + end} for end in ends])
 
 
 def test_a_lost_directory_takes_everything_with_it() -> None:
-    """However well its content was synced."""
+    """The content of a lost directory is lost with it, even if that content was synced."""
     steps = [Make("/disk/in"), *created("in/a", b"1"), Sync("/disk/in")]
     assert same(after(*steps), [{}, {"in": {"a": b"1"}}])
     assert after(*steps, Sync("/disk")) == [{"in": {"a": b"1"}}]
 
 
 def test_a_state_has_the_promises_of_the_last_moment_at_which_it_may_occur() -> None:
-    """A promise that came before the sync is broken by a state that lacks the data."""
+    """A state that lacks the data has the promise if the promise came before the sync, and not if it came after."""
     make, promised, sync = Make("/disk/a"), Promise("a"), Sync("/disk")
     early: list[Operation] = [make, promised, sync]
     late: list[Operation] = [make, sync, promised]
@@ -115,7 +115,7 @@ def test_a_state_has_the_promises_of_the_last_moment_at_which_it_may_occur() -> 
 
 
 def test_every_moment_counts() -> None:
-    """Also one between two syncs, and also of a file that has another name by the end."""
+    """States between two syncs are found, even with a name that the file does not have at the end."""
     steps = [*created("new", b"1"), Move("/disk/new", "/disk/a"), Sync("/disk"), Remove("/disk/a"), Sync("/disk")]
     recording = Recording(ROOT, {"log": b""}, [Write("/disk/log", b"1"), *steps])
     trees = [state.tree for state in recording.power_failures()]
@@ -125,14 +125,14 @@ def test_every_moment_counts() -> None:
 
 
 def test_files_can_be_left_out() -> None:
-    """Then nothing that was done to them varies."""
+    """Operations on files that are left out of a recording do not lead to states."""
     steps: list[Operation] = [Make("/disk/a"), Move("/disk/a", "/disk/b"), Make("/disk/c")]
     recording = Recording(ROOT, {}, steps)
     assert same([state.tree for state in recording.without(["b", "a"]).power_failures()], [{}, {"c": {}}])
 
 
 def test_many_changes_are_varied_one_at_a_time() -> None:
-    """Each is missing from an otherwise complete directory once, and each is alone once."""
+    """Of many changes, each is left out once while all others are kept, and kept once while all others are lost."""
     found = after(*(Make(f"/disk/{number}") for number in range(10)))
     assert len(found) == 22
     assert {} in found
@@ -171,7 +171,7 @@ os.kill(os.getpid(), 9)
 
 
 def test_a_recording_is_complete(root: Path) -> None:
-    """What it leads to is what the program left, with several threads and a kill at the end."""
+    """All operations of a program are recorded, even with several threads and a kill at the end."""
     path = os.pathsep.join(sys.path)
     (root / "before").write_bytes(b"before")
     recording = record(root, [sys.executable, "-c", PROGRAM, str(root)], environment={"PYTHONPATH": path})
@@ -183,21 +183,21 @@ def test_a_recording_is_complete(root: Path) -> None:
 
 
 def test_a_program_that_writes_through_memory_is_noticed(root: Path) -> None:
-    """A mapped file changes without a system call: then the recording is refused."""
+    """A recording is refused if the program changed a mapped file, which needs no system call."""
     program = "import mmap, sys; f = open(sys.argv[1] + '/a', 'w+b'); f.truncate(1); mmap.mmap(f.fileno(), 1)[0] = 1"
     with pytest.raises(AssertionError, match="lacks an operation"):
         record(root, [sys.executable, "-c", program, str(root)], environment={})
 
 
 def test_a_tree_is_written_as_it_was_read(root: Path) -> None:
-    """With its links and empty directories."""
+    """A tree that is written and read back is the same, with its links and empty directories."""
     tree: Tree = {"a": b"1", "link": "a", "in": {"empty": {}}}
     write_tree(tree, root)
     assert tree_at(root) == tree
 
 
 def test_tests_are_skipped_only_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without strace and without a reason, they fail."""
+    """A test is skipped if ``SECUREBENCH_NO_STRACE`` is set, with its value as the reason."""
     monkeypatch.setenv("SECUREBENCH_NO_STRACE", "no ptrace here")
     with pytest.raises(pytest.skip.Exception, match="no ptrace here"):
         require_strace()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def test_images_are_whole_or_absent(root: Path, survive: Survive) -> None:
-    """An image that was imported is there; a tree is never a part of one; and the store can be used."""
+    """After a power failure, an imported image is there, unpacks to its whole tree, and more images can be imported."""
 
     def check(state: State) -> None:
         store = ImageStore(root / "images")
@@ -34,6 +34,6 @@ def test_images_are_whole_or_absent(root: Path, survive: Survive) -> None:
 
 
 def require_whole_tree(store: ImageStore, image_id: str, text: str) -> None:
-    """Fail unless an image unpacks to what was imported."""
+    """Fail unless the image unpacks to the files that were imported with ``text``."""
     with store.lease(image_id) as lease:
         assert tree_at(lease.root) == {"etc": {"os": text.encode()}, "bin": {"sh": text.encode()}}

@@ -12,7 +12,7 @@ from benchmarks.packs import BENCHMARKS
 
 @pytest.fixture(scope="session")
 def images() -> None:
-    """Build the images of the packs with repositories, where they are missing."""
+    """Build the images of the pack ``repo-patch-smoke`` that are missing."""
     command = [sys.executable, "-m", "securebench", "images", "build", str(BENCHMARKS / "repo-patch-smoke/images")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

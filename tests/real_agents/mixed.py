@@ -1,4 +1,4 @@
-"""A pack with one task of each active family, and what solves each."""
+"""A pack with one task of each active family, and scripted models that solve the tasks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OWN_FAMILY: Final = {TERMINAL: "terminal_task", REPOSITORY: "repo_patch", CODE:
 
 
 def mixed_pack(root: Path, families: Sequence[str] = FAMILIES) -> tuple[Path, Path]:
-    """Write a pack with a task of each of ``families`` below ``root``, and return its manifest and its tasks."""
+    """Write a pack with one task of each of ``families`` below ``root``; return the paths of its manifest and tasks."""
     directory = root / "pack"
     shutil.copytree(BENCHMARKS / TERMINAL, directory, ignore=shutil.ignore_patterns("*.yaml", "*.jsonl"))
     (directory / "manifest.yaml").write_text("id: mixed\nversion: 1\n")
@@ -44,24 +44,27 @@ def mixed_pack(root: Path, families: Sequence[str] = FAMILIES) -> tuple[Path, Pa
 
 
 def solving_all() -> ScriptBook:
-    """Return a book in which every task is solved."""
+    """Return a book of scripts that solve every task of the mixed pack."""
     known = {marker: script for pack, row in _rows().values() for marker, script in scripts_of(pack, [row])}
     return by_marker(known, give_up())
 
 
 def one_task(root: Path, program: str) -> tuple[Path, Path]:
-    """Write a pack with one task in which the program has a shell."""
+    """Write a pack with one task in which ``program`` has a shell.
+
+    The model harness has no shell in tasks such as ``short_answer``.
+    """
     return mixed_pack(root, ("terminal_task",)) if program == PLAIN_MODEL else short_answers(root)
 
 
 def answering_all() -> TextBook:
-    """Return a book in which a model without a shell answers every task right."""
+    """Return a book in which a model without a shell correctly answers each task that needs no shell."""
     known = {question: reply for pack, row in _rows().values() for question, reply in replies_of(pack, [row])}
     return lambda talk: next((Say(reply) for text, reply in known.items() if text in talk.question), Say("I pass."))
 
 
 def _rows() -> dict[str, tuple[str, dict[str, Any]]]:
-    """Return the first row of each family, with the pack that it is from."""
+    """Return the first row of each family in the example packs, with the name of its pack."""
     found: dict[str, tuple[str, dict[str, Any]]] = {}
     for pack in (TEXT, CODE, TERMINAL, REPOSITORY):
         for row in rows_of(pack):

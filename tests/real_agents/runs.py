@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 PROGRAMS: Final = ("codex", "claude_code")
 COMMAND: Final = "command"
-"""The agent of thirty lines in the documentation, run by the command harness with a provider."""
+"""The command harness, which runs the agent program printed in the documentation, with a provider."""
 PLAIN_MODEL: Final = "model"
-"""The model harness, without an agent program."""
+"""The model harness, which has no agent program."""
 every_agent = pytest.mark.parametrize(
     "program",
     [
         pytest.param("codex", marks=pytest.mark.agents),
-        pytest.param("claude_code", marks=[pytest.mark.agents, pytest.mark.long]),  # needs three times as long
+        pytest.param("claude_code", marks=[pytest.mark.agents, pytest.mark.long]),  # takes three times as long
         COMMAND,
         pytest.param(PLAIN_MODEL, marks=pytest.mark.long),
     ],
@@ -59,9 +59,9 @@ KEYS: Final = {
 }
 _OF_ALL_HARNESSES: Final = {"allowed_domains", "timeout_seconds", "artifact_path"}
 CANARY: Final = f"sk-canary-{secrets.token_hex(8)}"
-"""The key of every run in this process. It must be found nowhere but at the provider.
+"""The key of every run in this process. It must not be found anywhere except at the provider.
 
-Runs of tests in other processes have other keys, as a test looks for its own in all processes of the machine.
+It is random, because a test searches all processes of the machine for it, and other test processes may run there.
 """
 
 
@@ -69,7 +69,7 @@ Runs of tests in other processes have other keys, as a test looks for its own in
 class Agent:
     """An agent program with a provider.
 
-    ``config`` is added to ``harness.config``, ``env`` is ``harness.env``, ``limits`` are its sandboxes'.
+    ``config`` is added to ``harness.config``, ``env`` is ``harness.env``, and ``limits`` is ``sandbox.limits``.
     """
 
     program: str
@@ -78,11 +78,11 @@ class Agent:
     limits: Mapping[str, Any] = field(default_factory=dict)
     env: list[str] = field(default_factory=list)
     code: str = ""
-    """The Python program of a command; by default the documented one."""
+    """The Python program that the command harness runs; if empty, :func:`documented_agent`."""
     has_key: bool = True
 
     def harness(self, root: Path) -> dict[str, Any]:
-        """Return the part of a tester configuration that asks for it. Files of the agent are written below ``root``."""
+        """Return the ``harness`` of a tester configuration for this agent. Its files are written below ``root``."""
         if self.program == COMMAND:
             return {"type": COMMAND, "env": self.env, "config": self._command(root)}
         given = {"dialect": APIS[PLAIN_MODEL]} if self.program == PLAIN_MODEL else {}
@@ -91,7 +91,7 @@ class Agent:
         return {"type": self.program, "env": self.env, "config": config}
 
     def _command(self, root: Path) -> dict[str, Any]:
-        """Return the configuration of the documented agent. ``config`` may have settings of its provider."""
+        """Return the ``config`` of the command harness. Settings that not all harnesses have go into ``provider``."""
         directory = root / "agent"
         directory.mkdir(exist_ok=True)
         (directory / "agent.py").write_text(self.code or documented_agent())
@@ -104,12 +104,12 @@ class Agent:
         return {"command": command, "agent_dir": str(directory), "timeout_seconds": 90, "provider": provider, **own}
 
     def variables(self) -> dict[str, str]:
-        """Return the environment of a run: this one, with the canary as a key unless there is none."""
+        """Return the environment of a run: this process's, with the canary as the provider's key if ``has_key``."""
         return {**os.environ, **({KEYS.get(self.program, "OPENAI_API_KEY"): CANARY} if self.has_key else {})}
 
 
 def documented_agent() -> str:
-    """Return the program that a how-to guide prints."""
+    """Return the agent program that is printed in ``docs/how-to/bring-an-agent.md``."""
     page = (BENCHMARKS.parent / "docs/how-to/bring-an-agent.md").read_text(encoding="utf-8")
     program: str
     (program,) = (code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "urllib" in code)
@@ -117,19 +117,19 @@ def documented_agent() -> str:
 
 
 def short_answers(root: Path, *ids: str) -> tuple[Path, Path]:
-    """Write a pack of questions below ``root``, by default of one, and return its manifest and its tasks."""
+    """Write a pack with a question for each of ``ids``, by default one; return the paths of its manifest and tasks."""
     (root / "pack").mkdir(exist_ok=True)
     return write_pack(root / "pack", *(row("short_answer", id=name) for name in ids or ("short_answer/1",)))
 
 
 def in_world(rules: ProxyRules) -> RunParts:
-    """Return the parts of a run whose proxy lives in a world of the test's."""
+    """Return the parts of a run whose gateway uses ``rules``, so that a test decides where connections go."""
     return RunParts(make_gateway=lambda log: Gateway(log, rules=rules))
 
 
 @dataclass(frozen=True)
 class Done:
-    """A run that has ended: its exit code, what it printed, and where it wrote."""
+    """A run that has ended: its exit code, its output and its run directory."""
 
     code: int
     output: str
@@ -137,7 +137,7 @@ class Done:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """The records, in the order in which tasks ended."""
+        """The records, in the order in which the tasks ended."""
         path = self.directory / "candidates.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -148,13 +148,16 @@ class Done:
 
     @property
     def egress(self) -> list[dict[str, Any]]:
-        """What was decided about each way out."""
+        """The egress decisions of the run."""
         path = self.directory / "egress.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def write_tester(root: Path, pack: str | tuple[Path, Path], agent: Agent, driver: SandboxDriver) -> Path:
-    """Write a tester YAML: an example pack's own for the program, or one for a manifest and tasks. JSON is YAML too."""
+    """Write a tester configuration, and return its path. It is JSON, which is also YAML.
+
+    If ``pack`` names an example pack, the configuration in that pack for the agent's program is used.
+    """
     info = driver.info()
     config = _of_pack(pack, agent) if isinstance(pack, str) else _for_files(pack, agent, root)
     config["run"]["output_dir"] = str(root / "out")
@@ -169,7 +172,7 @@ def write_tester(root: Path, pack: str | tuple[Path, Path], agent: Agent, driver
 
 
 def _of_pack(pack: str, agent: Agent) -> dict[str, Any]:
-    """Return the pack's own configuration for the program, led to the scripted provider."""
+    """Return the example pack's configuration for the agent's program, with the URL of the scripted provider."""
     directory = BENCHMARKS / pack
     config: dict[str, Any] = YAML(typ="safe").load(directory / f"{agent.program}.yaml")
     config["benchmark"] = {name: str(directory / path) for name, path in config["benchmark"].items()}
@@ -203,7 +206,7 @@ def run(
 
 @dataclass(frozen=True)
 class Here(Done):
-    """A run in this process."""
+    """A run that was executed in this process."""
 
     summary: TesterRunSummary
 
@@ -217,7 +220,7 @@ def run_here(
     workers: int = 6,
     parts: RunParts | None = None,
 ) -> Here:
-    """Run a pack in this process, where a test can change its parts."""
+    """Run a pack in this process, so that a test can replace parts of the run."""
     notes: list[str] = []
     config = load_tester_config(write_tester(root, pack, agent, driver))
     options = RunOptions(workers=workers, variables=agent.variables(), notify=notes.append)

@@ -1,4 +1,4 @@
-"""Looking for a secret in files, whatever it was turned into."""
+"""Search files for a secret, also in encoded forms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def forms(secret: str) -> set[bytes]:
-    """Return a secret as it might stand somewhere: plain, in base64 wherever it begins, in hex, percent-encoded."""
+    """Return forms of a secret: plain, reversed, in hex, percent-encoded, and in base64 at any offset."""
     data = secret.encode()
     encoded = [base64.b64encode(b"x" * shift + data)[4 if shift else 0 : -4] for shift in range(3)]
     both = [*encoded, *(form.translate(bytes.maketrans(b"+/", b"-_")) for form in encoded)]
@@ -22,15 +22,15 @@ def forms(secret: str) -> set[bytes]:
 
 
 def holders(secret: str, files: dict[str, bytes]) -> list[str]:
-    """Return the names of those that hold the secret, in any form and in either case of letters."""
+    """Return the names of the files that contain the secret in any of its forms. Case is ignored."""
     wanted = {form.lower() for form in forms(secret)}
     return sorted(name for name, data in files.items() if any(form in data.lower() for form in wanted))
 
 
 def contents(paths: Iterable[Path]) -> dict[str, bytes]:
-    """Return what is in those files that there are, by their paths."""
+    """Return the content of each file that can be read, by its path."""
     found = {}
     for path in paths:
-        with suppress(OSError):  # a directory, or it has just gone
+        with suppress(OSError):  # a directory, or it was just removed
             found[str(path)] = path.read_bytes()
     return found

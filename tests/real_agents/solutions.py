@@ -1,4 +1,4 @@
-"""What a scripted model answers to the tasks of the example packs: it knows them by what stands in the task file."""
+"""A scripted model's answers to the tasks of the example packs. It identifies a task by text from the task file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CODE: Final = "code-completion-smoke"
 TERMINAL: Final = "terminal-task-smoke"
 REPOSITORY: Final = "repo-patch-smoke"
 PACKS: Final = (TEXT, CODE, TERMINAL, REPOSITORY)
-"""Example packs that hold a task of every active family between them."""
+"""Example packs that together have a task of every active family."""
 
 _ANSWERS: Final = BENCHMARKS / "demo-agent/answers"
 
@@ -30,18 +30,18 @@ def rows_of(pack: str, tasks: Path | None = None) -> list[dict[str, Any]]:
 
 
 def solving(pack: str, tasks: Path | None = None) -> ScriptBook:
-    """Return a book in which every task of the pack is solved. A task that it does not know is given up."""
+    """Return a book that solves every task of the pack, and gives up on unknown tasks."""
     return by_marker(dict(scripts_of(pack, rows_of(pack, tasks))), give_up())
 
 
 def scripts_of(pack: str, rows: list[dict[str, Any]]) -> Iterator[tuple[str, Script]]:
-    """Yield what stands in the task file of each row, with what solves it."""
+    """Yield, for each row, a text that its task file contains, and the script that solves it."""
     for row in rows:
         yield json.dumps(_said(row))[1:-1], _script(pack, row, _said(row))
 
 
 def replies_of(pack: str, rows: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield what a model without a shell is asked for each row that is answered in one turn, with a right reply."""
+    """Yield, for each row that a model without a shell can answer in one turn, the question and a right reply."""
     for row in rows if pack in (TEXT, CODE) else []:
         is_code = "starter_code" in row["input"]
         yield _said(row).rstrip(), f"```python\n{_module(_said(row))}```" if is_code else f"Answer: {_right(row)}"
@@ -63,7 +63,7 @@ def _script(pack: str, row: dict[str, Any], prompt: str) -> Script:
 
 
 def _module(starter_code: str) -> str:
-    """Return the module that the demo's agent knows, or our own where that one is wrong on purpose."""
+    """Return the demo agent's solution, except for ``move_zeros``: that one is wrong on purpose and is replaced."""
     if "def move_zeros(" in starter_code:
         return f"{starter_code}    numbers.sort(key=lambda number: number == 0)\n"
     answer = next(path for path in sorted(_ANSWERS.glob("*.py")) if f"def {path.stem}(" in starter_code)
@@ -71,7 +71,7 @@ def _module(starter_code: str) -> str:
 
 
 def _right(row: dict[str, Any]) -> str:
-    """Return a right answer to a question: the pack's own."""
+    """Return a right answer to a question, taken from its row."""
     judged = row["eval"]
     if "rubric" in judged:
         return str(judged["rubric"]["accepted_answers"][0])
@@ -82,7 +82,7 @@ def _right(row: dict[str, Any]) -> str:
 
 
 def _mended() -> Script:
-    """Mend a repository as the pack's own agent does: it knows its task by the task file."""
+    """Return the script that fixes a repository with the pack's own agent, which reads the task file."""
     agent = (BENCHMARKS / REPOSITORY / "agents/agent.py").read_text(encoding="utf-8")
     return (
         READ_TASK,

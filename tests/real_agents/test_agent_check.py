@@ -31,7 +31,7 @@ def checked(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", plugins.agent_names())
 def test_an_agent_solves_each_family(name: str) -> None:
-    """The real program, downloaded if it is not installed."""
+    """Each real agent program solves a task of each family. It is downloaded if it is not installed."""
     code, results = checked(name)
     assert [result for result in results if not result["passed"]] == []
     assert [result["family"] for result in results] == list(TASKS)
@@ -41,7 +41,7 @@ def test_an_agent_solves_each_family(name: str) -> None:
 
 @pytest.mark.long
 def test_an_agent_that_uses_another_model_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exit code says so, each result says why, and the run directory is kept for whoever wants to see more."""
+    """An agent that uses a wrong model fails the check: exit code 1, a message, and a run directory that is kept."""
     monkeypatch.setenv(plugins.AGENTS_VARIABLE, str(tmp_path))
     declare(tmp_path)
     text = (tmp_path / "tiny.yaml").read_text()

@@ -1,4 +1,4 @@
-"""Many real agents at once, and one whose way out dies under it."""
+"""Many real agents at the same time, and an agent whose gateway is killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.agents, pytest.mark.slow, pytest.mark.usefixtures("_wi
 @pytest.mark.timeout(280)
 @pytest.mark.parametrize("agents", [10, pytest.param(40, marks=pytest.mark.long)])
 def test_many_agents_at_once(driver: SandboxDriver, tmp_path: Path, agents: int) -> None:
-    """Many agents work at the same time, each with a way out of its own, and all of them solve their task."""
+    """Many agents request the model at the same time, and all of them solve their tasks."""
     together = threading.Barrier(agents, timeout=150)
 
     def met(request: Any) -> None:
@@ -48,7 +48,7 @@ def test_many_agents_at_once(driver: SandboxDriver, tmp_path: Path, agents: int)
 @pytest.mark.oci
 @pytest.mark.timeout(240)
 def test_a_gateway_that_dies_is_no_score(oci_driver: SandboxDriver, tmp_path: Path) -> None:
-    """Where the way out is killed whenever an agent works, its task has no score, and nobody waits for a time limit."""
+    """If the gateway is killed at each request, the task ends in an error long before the agent's time limit."""
     killed = 0
 
     def kill(request: Any) -> None:

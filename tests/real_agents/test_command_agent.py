@@ -1,4 +1,4 @@
-"""The agent of thirty lines in the documentation, with a scripted model behind the real relay."""
+"""The 30-line agent from the documentation, with a scripted model behind the real relay."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def only(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_it_works_with_the_key_outside(oci_driver: SandboxDriver, tmp_path: Path) -> None:
-    """Tokens, cost, model and outcome of thirty lines are recorded; the provider got the key, and the run has none."""
+    """Tokens, cost, model and outcome are recorded. The provider gets the key, and no file of the run contains it."""
     assert len([line for line in documented_agent().splitlines() if line.strip()]) <= 30
     with ScriptedProvider(SCRIPT, models=(MODEL,)) as provider:
         agent = Agent(program=COMMAND, provider=provider, config={"prices": PRICES})
@@ -79,7 +79,7 @@ MESSAGES = [{"role": "user", "content": "Say a word."}]
     ],
 )
 def test_every_dialect_works(dialect: str, given: Any, oci_driver: SandboxDriver, tmp_path: Path) -> None:
-    """An agent that knows only the usual variables of an API gets its answer."""
+    """An agent that reads only the API's usual environment variables gets an answer."""
     with ScriptedProvider((Say("unused"),)) as provider:
         agent = Agent(program=COMMAND, provider=provider, config={"dialect": dialect, "api_key_env": "OPENAI_API_KEY"})
         agent = replace(agent, code=ASKED.format(given=given))
@@ -91,7 +91,7 @@ def test_every_dialect_works(dialect: str, given: Any, oci_driver: SandboxDriver
 
 
 def test_a_wrong_key_ends_the_run(oci_driver: SandboxDriver, tmp_path: Path) -> None:
-    """The gateway's own question finds it before any task."""
+    """The gateway's own test request detects a wrong key, and the run ends before any task."""
     with ScriptedProvider(SCRIPT, fault=always(Fail(401))) as provider:
         done = run(tmp_path, short_answers(tmp_path), Agent(program=COMMAND, provider=provider), oci_driver)
     assert (done.code, done.records) == (1, [])
@@ -101,13 +101,13 @@ def test_a_wrong_key_ends_the_run(oci_driver: SandboxDriver, tmp_path: Path) -> 
 
 @pytest.fixture
 def _once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a provider's trouble final at once."""
+    """Disable the run's retries after a provider failure."""
     monkeypatch.setattr(retry, "PROVIDER_BACK_OFF", ())
 
 
 @pytest.mark.usefixtures("_once")
 def test_an_outage_is_an_error(oci_driver: SandboxDriver, tmp_path: Path) -> None:
-    """Its requests fail, and so do the gateway's: no score, although only the agent's program crashed."""
+    """If the provider fails for the agent and for the gateway's probes, the task is an error, not a failure."""
     with ScriptedProvider(SCRIPT, fault=always(Fail(500))) as provider:
         done = run_here(tmp_path, short_answers(tmp_path), Agent(program=COMMAND, provider=provider), oci_driver)
     record = only(done.records)
@@ -117,7 +117,7 @@ def test_an_outage_is_an_error(oci_driver: SandboxDriver, tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures("_once")
 def test_a_crash_is_its_failure(oci_driver: SandboxDriver, tmp_path: Path) -> None:
-    """With a provider that works, an agent that ends in a failure has failed."""
+    """If the provider works, an agent whose program crashes has failed the task."""
     with ScriptedProvider(CRASH) as provider:
         done = run_here(tmp_path, short_answers(tmp_path), Agent(program=COMMAND, provider=provider), oci_driver)
     record = only(done.records)
@@ -126,7 +126,7 @@ def test_a_crash_is_its_failure(oci_driver: SandboxDriver, tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("_once")
 def test_a_provider_that_is_gone(oci_driver: SandboxDriver, tmp_path: Path) -> None:
-    """A port without a listener ends the run before the first task."""
+    """If no process listens on the provider's port, the run ends with an error before the first task."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with ScriptedProvider(SCRIPT) as provider:

@@ -1,4 +1,4 @@
-"""An agent that is added from a directory outside the tree, with one file."""
+"""An agent that is added with one declaration file, in a directory outside the source tree."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PAGE = BENCHMARKS.parent / "docs/how-to/declare-an-agent.md"
 
 
 def documented_files() -> dict[str, str]:
-    """Return the files that the guide prints, by name."""
+    """Return the contents of the files that the guide prints, by file name."""
     page = PAGE.read_text(encoding="utf-8")
     return dict(re.findall(r"`([\w./-]+)`:\n\n```\w+\n(.*?)```", page, re.DOTALL))
 
@@ -56,7 +56,7 @@ def declare(root: Path) -> str:
 def test_one_short_file_adds_an_agent(
     oci_driver: SandboxDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its Python is its own, the key stays outside, and its messages and what it used are recorded."""
+    """An agent that is declared in a short file solves a task. Its usage and steps are recorded."""
     agents = tmp_path / "agents"
     agents.mkdir()
     monkeypatch.setenv(plugins.AGENTS_VARIABLE, str(agents))
@@ -85,7 +85,7 @@ def test_an_image_without_python(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its Python brings its own loader and libraries; commands see only the image, which has a shell."""
+    """A declared agent brings its own Python to an image that has none. Its commands do not find that Python."""
     monkeypatch.setenv(plugins.AGENTS_VARIABLE, str(tmp_path))
     declare(tmp_path)
     reference = f"tests/shell-of-declared:{os.getpid()}"

@@ -1,4 +1,4 @@
-"""Every way out that an agent may try, from inside: denied, and logged."""
+"""Attempts to reach anything outside, made from inside an agent's sandbox: they are denied and logged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PATHS: Final = {
 
 @dataclass
 class Outside:
-    """What is outside of the sandbox: a host that may be reached, and one service that nobody inside should reach."""
+    """The outside of the sandbox: rules that lead to an allowed host, and a forbidden service's port and visitors."""
 
     rules: ProxyRules
     service: int
@@ -50,7 +50,7 @@ class Outside:
 
 @pytest.fixture
 def outside() -> Iterator[Outside]:
-    """Give a world in which one name leads to servers of the test, and a service on every address of this host."""
+    """Serve the allowed host on servers of the test, and the forbidden service on all addresses of this host."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(ALLOWED_HOST).configure_cert(context)
@@ -66,7 +66,7 @@ def outside() -> Iterator[Outside]:
 
 @contextmanager
 def _service() -> Iterator[tuple[int, list[Any]]]:
-    """Listen on all addresses of this host."""
+    """Listen on all addresses of this host. Yield the port, and the list to which each client's address is added."""
     visits: list[Any] = []
     with socket.create_server(("", 0)) as listener:
 
@@ -86,14 +86,14 @@ def _service() -> Iterator[tuple[int, list[Any]]]:
 
 
 def _own_addresses() -> tuple[str, ...]:
-    """Return addresses of this host that are no loopback: that of its way out, and of an engine's bridge."""
+    """Return addresses of this host other than loopback: that of its default route, and that of Docker's bridge."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))
         return (probe.getsockname()[0], "172.17.0.1")
 
 
 def attempts_of(out: Path) -> list[dict[str, str]]:
-    """Return what the attack wrote into its workspace."""
+    """Return the attempts that the attack recorded in its workspace."""
     (lines,) = out.glob(f"workspaces/*/{LINES}")
     return [json.loads(line) for line in lines.read_text().splitlines()]
 
@@ -103,7 +103,7 @@ def attempts_of(out: Path) -> list[dict[str, str]]:
 def test_every_escape_is_denied_and_logged(
     program: str, driver: SandboxDriver, outside: Outside, tmp_path: Path
 ) -> None:
-    """Nothing but the allowed host and the model is reached, whatever is tried; and the log has each denial."""
+    """An agent that makes over 150 attempts reaches only the allowed host and its model, and denials are logged."""
     targets = Targets(
         api=APIS[program],
         model=MODEL,
@@ -127,7 +127,7 @@ def test_every_escape_is_denied_and_logged(
 
 
 def _hold_the_log_to(attempts: list[dict[str, str]], log: list[dict[str, Any]]) -> None:
-    """Every request that came to the proxy or the relay, and was denied there, stands in the log."""
+    """Check that every denial in the log has a reason, and that the proxy and the relay logged enough denials."""
     denied = [line for line in log if line["decision"] == "denied"]
     assert all(line["reason"] for line in denied)
     through_proxy = [a for a in attempts if a["attempt"].startswith(("CONNECT", "TLS ", "plain HTTP"))]
@@ -138,16 +138,16 @@ def _hold_the_log_to(attempts: list[dict[str, str]], log: list[dict[str, Any]]) 
 @pytest.mark.oci
 @every_agent
 def test_a_budget_ends(program: str, oci_driver: SandboxDriver, outside: Outside, tmp_path: Path) -> None:
-    """An agent that asks past its program until the budget is used up has failed, and costs no more than that."""
+    """An agent that requests answers until its budget is used up has failed, and gets no answer beyond the budget."""
     targets = Targets(api=APIS[program], model=MODEL)
     with ScriptedProvider(attack_budget(targets, most=100)) as provider:
-        # In money, the 34 output tokens of each of 20 answers.
+        # The price of 20 answers with 34 output tokens each, at 1 USD per million tokens.
         money = {"budget": {"usd": 0.00068}, "prices": {"input": 0, "output": 1}}
         limit = money if program == COMMAND else {"budget": {"requests": 20}}
         agent = Agent(program=program, provider=provider, config=limit)
         done = run_here(tmp_path, one_task(tmp_path, program), agent, oci_driver)
         prompts = [request.conversation.prompt for request in provider.requests if request.conversation]
-        assert len([prompt for prompt in prompts if QUESTION not in prompt]) <= 20  # without the run's own question
+        assert len([prompt for prompt in prompts if QUESTION not in prompt]) <= 20  # without the run's own probe
     (record,) = done.records
     assert (record["verification_status"], record["failure_reason"]) == ("failed", "agent_out_of_budget")
     assert record["producer_metadata"]["outcome"] == "out_of_budget"

@@ -1,4 +1,4 @@
-"""Where the provider's key is while an agent works, and after: with the provider, and nowhere else."""
+"""The provider's key reaches the provider, and is found nowhere else while an agent works and afterwards."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ _OF_THE_DRIVERS: Final = ("/run/securebench*", "/run/user/*/securebench*")
 
 
 def test_the_search_finds_what_it_looks_for() -> None:
-    """A key that stands in a file in any of the forms is found, and nothing in a file without it."""
+    """The search finds a key in each of its encoded forms, and finds nothing in a file with only the key's prefix."""
     for form in forms(CANARY):
         assert holders(CANARY, {"held": b"<" + form + b">", "clean": b"sk-canary-"}) == ["held"]
 
 
 class Watched:
-    """What could be seen from the host while agents worked: processes, the drivers' files, an engine's containers."""
+    """The places on the host where the key was found: processes, files of the drivers, containers of an engine."""
 
     def __init__(self) -> None:
         self.looks = 0
         self.found: set[str] = set()
 
     def look(self) -> None:
-        """Look once at everything."""
+        """Search all places once."""
         self.looks += 1
         self.found.update(holders(CANARY, {**_processes(), **_driver_files(), **_containers()}))
 
 
 @contextmanager
 def watched() -> Iterator[Watched]:
-    """Look all the time, until the end."""
+    """Search all places repeatedly in a thread until the context ends."""
     seen, over = Watched(), threading.Event()
 
     def look() -> None:
@@ -75,19 +75,19 @@ def _processes() -> dict[str, bytes]:
 
 
 def _driver_files() -> dict[str, bytes]:
-    # Directories may disappear meanwhile: iglob passes over them, and Path.glob would raise FileNotFoundError.
+    # Directories may disappear during the search: iglob skips them, but Path.glob would raise FileNotFoundError.
     found = (path for pattern in _OF_THE_DRIVERS for path in iglob(f"{pattern}/*/*.json"))  # noqa: PTH207
     return contents(map(Path, found))
 
 
 def _containers() -> dict[str, bytes]:
-    """Return what an engine tells of its containers, where there is one."""
+    """Return the engine's descriptions of its containers, or nothing if there is no engine."""
     if why_no_engine():
         return {}
     found = {}
     with closing(connect()) as engine:
         for entry in engine.client.containers(all=True):
-            with suppress(NotFound):  # it has just gone
+            with suppress(NotFound):  # it has just been removed
                 found[f"container {entry['Id']}"] = json.dumps(engine.client.inspect_container(entry["Id"])).encode()
     return found
 
@@ -95,9 +95,9 @@ def _containers() -> dict[str, bytes]:
 @pytest.mark.timeout(240)
 @every_agent
 def test_a_key_is_found_nowhere(program: str, driver: SandboxDriver, tmp_path: Path) -> None:
-    """A canary is in no process, file or container of the machine, in no sandbox, and in no file of the run.
+    """The key is in no process, driver file or container of the host, in no sandbox, and in no file of the run.
 
-    The agent itself looks through its sandbox, memory included, in a task of each family, and prints what it has.
+    In a task of each family, the agent searches its own sandbox, including memory, and prints what it finds.
     """
     targets = Targets(api=APIS[program], model=MODEL)
     script = (

@@ -1,4 +1,4 @@
-"""What the real programs say of a model: nothing of one in the catalogue, and a warning of another."""
+"""The warning of a real agent program about a model that is not in the catalogue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.agents, pytest.mark.oci, pytest.mark.slow, pytest.mark
 def test_codex_warns_of_a_model_that_it_does_not_know(
     model: str, known: bool, oci_driver: OciDriver, tmp_path: Path
 ) -> None:
-    """F7: its warning is in the record, and the catalogue knows the same models as the program."""
+    """F7: Codex's warning about an unknown model is recorded, and the catalogue knows the same models as Codex."""
     with ScriptedProvider(solve("short_answer", "42")) as provider:
         agent = Agent(program="codex", provider=provider, config={"model": model})
         (record,) = run_here(tmp_path, short_answers(tmp_path), agent, oci_driver).records

@@ -1,4 +1,4 @@
-"""How the work of the real programs ends, in every family: what is a verdict, and what is no fault of an agent."""
+"""Outcomes of the real agent programs in every family: verdicts, and errors that are not the agent's fault."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.agents, pytest.mark.slow, pytest.mark.usefixtures("_with_ports", "images")]
 
 TWO_FAMILIES = ("short_answer", "repo_patch")
-"""An answer that is printed, and one that is left in files."""
+"""One family whose candidate is a text, and one whose candidate is a patch."""
 
 in_families = pytest.mark.parametrize(
     "families",
@@ -35,12 +35,12 @@ in_families = pytest.mark.parametrize(
 
 
 with_codex = pytest.mark.parametrize("program", ["codex", pytest.param("claude_code", marks=pytest.mark.long)])
-"""For tests of the relay and the run. Claude Code takes three times as long."""
+"""For tests of the relay and the run. Claude Code takes three times as long, so it is marked ``long``."""
 
 
 @pytest.fixture(autouse=True)
 def _once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a provider's trouble be final at once: the programs themselves have asked again often enough."""
+    """Disable the run's retries after a provider failure, because the agent programs retry often enough themselves."""
     monkeypatch.setattr(retry, "PROVIDER_BACK_OFF", ())
 
 
@@ -50,7 +50,7 @@ def _by_family(done: Here, key: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_family_is_solved(program: str, driver: SandboxDriver, tmp_path: Path) -> None:
-    """A task of each active family is solved end to end, though the provider is slow and fails now and then."""
+    """A task of each active family is solved end to end, although the provider sends every second answer slowly."""
     with ScriptedProvider(solving_all(), fault=lambda request: Slow(0.01) if request.number % 2 else None) as provider:
         done = run_here(tmp_path, mixed_pack(tmp_path), Agent(program=program, provider=provider), driver)
     assert _by_family(done, "verification_status") == dict.fromkeys(FAMILIES, "passed"), done.records
@@ -61,7 +61,7 @@ def test_every_family_is_solved(program: str, driver: SandboxDriver, tmp_path: P
 def test_no_family_is_passed_by_a_refusal(
     program: str, families: tuple[str, ...], driver: SandboxDriver, tmp_path: Path
 ) -> None:
-    """A model that refuses to work fails each task, which is no crash and no trouble of the machine."""
+    """If the model refuses to work, each task has failed; the outcome is neither a crash nor an error."""
     with ScriptedProvider(refuse()) as provider:
         done = run_here(tmp_path, mixed_pack(tmp_path, families), Agent(program=program, provider=provider), driver)
     assert _by_family(done, "verification_status") == dict.fromkeys(families, "failed"), done.records
@@ -73,8 +73,8 @@ def test_no_family_is_passed_by_a_refusal(
 def test_an_agent_out_of_time_has_failed(
     program: str, families: tuple[str, ...], driver: SandboxDriver, tmp_path: Path
 ) -> None:
-    """An agent that does not end in time is ended with its sandbox, in each family, and has failed."""
-    seconds = 45 if program == "claude_code" else 15  # without a request until then, it would be the machine's fault
+    """In each family, an agent that exceeds its time limit has failed."""
+    seconds = 45 if program == "claude_code" else 15  # time for a first request: without one, the machine is blamed
     with ScriptedProvider(work_forever()) as provider:
         agent = Agent(program=program, provider=provider, config={"timeout_seconds": seconds})
         done = run_here(tmp_path, mixed_pack(tmp_path, families), agent, driver)
@@ -88,7 +88,7 @@ def test_an_agent_out_of_time_has_failed(
 def test_a_program_that_is_killed_has_crashed(
     program: str, families: tuple[str, ...], oci_driver: OciDriver, tmp_path: Path
 ) -> None:
-    """An agent that kills its own program has failed, whatever a provider would have said next."""
+    """An agent that kills its own program has crashed, and its task has failed."""
     with ScriptedProvider(crash()) as provider:
         done = run_here(tmp_path, mixed_pack(tmp_path, families), Agent(program=program, provider=provider), oci_driver)
     assert _by_family(done, "failure_reason") == dict.fromkeys(families, "agent_exit"), done.records
@@ -107,8 +107,8 @@ def test_a_program_that_is_killed_has_crashed(
 def test_trouble_with_a_provider_is_no_score(
     program: str, fault: Fail, code: str, families: tuple[str, ...], oci_driver: OciDriver, tmp_path: Path
 ) -> None:
-    """Where the provider answers no agent well, no family has a score: the task is redone on ``--resume``."""
-    # Number 0 is the question before the first task, which would end the run where the key is refused.
+    """If the provider refuses the key or fails during the tasks, each task ends in an error without a score."""
+    # Request 0 is the run's own probe before the first task. If it failed with 401, the run would end there.
     with ScriptedProvider(solving_all(), fault=lambda request: fault if request.number else None) as provider:
         done = run_here(tmp_path, mixed_pack(tmp_path, families), Agent(program=program, provider=provider), oci_driver)
     assert _by_family(done, "failure_reason") == dict.fromkeys(families, "provider_unavailable"), done.records
@@ -118,7 +118,7 @@ def test_trouble_with_a_provider_is_no_score(
 @pytest.mark.oci
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_key_that_is_refused_ends_a_run_before_it_begins(program: str, oci_driver: OciDriver, tmp_path: Path) -> None:
-    """One question tells it: no program is started, and nothing is recorded."""
+    """If the first request shows that the key is refused, the run ends and sends no further request."""
     pack = short_answers(tmp_path)
     with ScriptedProvider(solving_all(), fault=always(Fail(401))) as provider:
         agent = Agent(program=program, provider=provider)
@@ -139,7 +139,7 @@ def test_a_key_that_is_refused_ends_a_run_before_it_begins(program: str, oci_dri
 def test_each_trouble_has_its_code(
     program: str, fault: Fail | Cut, code: str, oci_driver: OciDriver, tmp_path: Path
 ) -> None:
-    """What kept the provider from answering is told apart in the record."""
+    """The record of a provider failure contains the error code for its cause."""
     pack = short_answers(tmp_path)
     with ScriptedProvider(solve("short_answer", "4"), fault=fault) as provider:
         (record,) = run_here(tmp_path, pack, Agent(program=program, provider=provider), oci_driver).records
@@ -154,7 +154,7 @@ def test_each_trouble_has_its_code(
 def test_a_provider_that_comes_back_is_waited_for(
     program: str, families: tuple[str, ...], oci_driver: OciDriver, tmp_path: Path
 ) -> None:
-    """The programs ask again, a few times: one failure for each answer costs no task."""
+    """If the first request for each answer fails, the agent programs retry it, and all tasks pass."""
     with ScriptedProvider(solving_all(), fault=at_first(1, Fail(500))) as provider:
         done = run_here(tmp_path, mixed_pack(tmp_path, families), Agent(program=program, provider=provider), oci_driver)
     assert _by_family(done, "verification_status") == dict.fromkeys(families, "passed"), done.records

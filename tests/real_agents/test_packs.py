@@ -1,4 +1,4 @@
-"""The example packs, run by the real programs with the packs' own configurations for them."""
+"""The example packs, run by the real agent programs with the tester configurations from the packs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.agents, pytest.mark.oci, pytest.mark.slow, pytest.mark
     ],
 )
 def test_a_pack_is_solved(program: str, pack: str, oci_driver: OciDriver, images: None, tmp_path: Path) -> None:
-    """A model that knows the answers passes every task, and the provider is asked with the key alone."""
+    """A model that knows the answers passes every task of a pack, and the provider receives no key but the real one."""
     with ScriptedProvider(solving(pack)) as provider:
         done = run(tmp_path, pack, Agent(program=program, provider=provider), oci_driver)
         assert done.code == 0, done.output

@@ -1,4 +1,4 @@
-"""The key in the sandbox, where a tester asks for that: the provider is reached through the proxy, nobody else is."""
+"""Runs with ``credentials: passthrough``: the key is in the sandbox, and the proxy allows only the provider."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _IN_SANDBOX: Final = "/workspace/ca.pem"
 
 
 def certified(root: Path, host: str = HOST) -> Tls:
-    """Write a certificate for ``host``, its key, and as an asset of a pack the authority that has signed it."""
+    """Write a certificate for ``host``, its private key, and, as an asset of a pack, the authority's certificate."""
     authority = trustme.CA()
     issued = authority.issue_cert(host)
     (root / "pack/assets").mkdir(parents=True)
@@ -47,7 +47,7 @@ def certified(root: Path, host: str = HOST) -> Tls:
 
 
 def rules_for(provider: ScriptedProvider) -> ProxyRules:
-    """Return a world in which the host is that provider."""
+    """Return proxy rules in which the name ``HOST`` leads to ``provider``."""
     port = int(provider.url.rpartition(":")[2])
     return ProxyRules(names={HOST: ("127.0.0.1",)}, ports={443: port}, trusted=("127.0.0.0/8",))
 
@@ -56,7 +56,7 @@ CLOUD: Final = "bedrock-runtime.us-east-1.amazonaws.com"
 
 
 def framed(event: bytes) -> bytes:
-    """Return a message of an AWS event stream with one event of a model."""
+    """Return a message of an AWS event stream that contains one event of a model."""
     payload = json.dumps({"bytes": b64encode(event).decode()}).encode()
     headers = b"".join(
         bytes([len(name)]) + name + b"\x07" + len(value).to_bytes(2, "big") + value
@@ -72,7 +72,7 @@ def framed(event: bytes) -> bytes:
 
 
 class Bedrock(BaseHTTPRequestHandler):
-    """The streaming API of Amazon Bedrock for Anthropic's models, whose model solves a task."""
+    """A server of Amazon Bedrock's streaming API for Anthropic's models, with a scripted model that solves a task."""
 
     protocol_version = "HTTP/1.1"
     seen: ClassVar[list[tuple[str, str]]] = []
@@ -98,7 +98,7 @@ class Bedrock(BaseHTTPRequestHandler):
 
 @pytest.mark.long
 def test_a_cloud(oci_driver: OciDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Claude Code uses Bedrock with its own token in the sandbox; nothing is checked, and the record says so."""
+    """Claude Code uses Bedrock with the tester's token in the sandbox, and the recorded assurance is ``lower``."""
     variables = {
         "CLAUDE_CODE_USE_BEDROCK": "1",
         "AWS_REGION": "us-east-1",
@@ -145,7 +145,10 @@ def test_a_cloud(oci_driver: OciDriver, tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_key_that_is_passed_through(
     program: str, oci_driver: OciDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program speaks with its provider itself, over TLS; the record says so, and no file of the run has the key."""
+    """An agent program with the key in its sandbox uses its provider over TLS.
+
+    The recorded assurance is ``lower``, and no file of the run contains the key.
+    """
     monkeypatch.setenv("SSL_CERT_FILE", _IN_SANDBOX)
     monkeypatch.setenv("NODE_EXTRA_CA_CERTS", _IN_SANDBOX)
     with ScriptedProvider(solve("short_answer", "4"), tls=certified(tmp_path)) as provider:
@@ -159,7 +162,7 @@ def test_a_key_that_is_passed_through(
     assert record["verification_status"] == "passed", (record, done.output)
     assert record["provenance"]["agent"]["credentials"] == "passthrough"
     assert record["provenance"]["agent"]["assurance"].startswith("lower")
-    by_agent = [line for line in done.egress if line["kind"] != "probe"]  # the run asks once before the first task
+    by_agent = [line for line in done.egress if line["kind"] != "probe"]  # the run's own probe before the first task
     assert {(line["kind"], line["host"], line["decision"]) for line in by_agent} <= {
         ("connect", HOST, "allowed"),
         ("connect", HOST, "closed"),

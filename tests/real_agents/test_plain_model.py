@@ -1,4 +1,4 @@
-"""The model harness with a scripted model behind the real relay: tasks of every family, in images of every kind."""
+"""The model harness with a scripted model behind the real relay: tasks of every family, in several images."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PRICES = {"input": 0.25, "output": 2}
 
 @pytest.mark.oci
 def test_a_question(oci_driver: SandboxDriver, tmp_path: Path) -> None:
-    """One turn: the right answer passes, all that it used and did is recorded, and the key is nowhere."""
+    """A right answer in one turn passes. Usage, cost and steps are recorded, and no file of the run has the key."""
     with ScriptedProvider((), texts=answering_all()) as provider:
         agent = Agent(program=PLAIN_MODEL, provider=provider, config={"prices": PRICES, "temperature": 0})
         done = run(tmp_path, mixed_pack(tmp_path, ("multiple_choice",)), agent, oci_driver)
@@ -66,7 +66,7 @@ def test_a_question(oci_driver: SandboxDriver, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("images")
 @pytest.mark.parametrize("dialect", ["chat_completions", "responses", "messages", "gemini"])
 def test_every_family_is_solved(dialect: str, driver: SandboxDriver, tmp_path: Path) -> None:
-    """In one turn, or in the loop, also in a repository's image, which has another Python. No file has the key."""
+    """A task of each family passes, also one in a repository's image with another Python. No file contains the key."""
     with ScriptedProvider(solving_all(), texts=answering_all()) as provider:
         agent = Agent(
             program=PLAIN_MODEL, provider=provider, config={"dialect": dialect, "api_key_env": "OPENAI_API_KEY"}
@@ -81,7 +81,7 @@ def test_every_family_is_solved(dialect: str, driver: SandboxDriver, tmp_path: P
 @pytest.mark.long
 @pytest.mark.oci
 def test_a_loop_that_never_ends(oci_driver: SandboxDriver, tmp_path: Path) -> None:
-    """Its turns end, its workspace is judged, and the record says why it ended."""
+    """A model loop ends after ``max_turns`` turns, its workspace is judged, and its outcome is ``out_of_turns``."""
     script: Script = (Shell("sort -n numbers.txt > sorted.txt"), *(Shell("true") for _ in range(9)), Say("unreachable"))
     with ScriptedProvider(script) as provider:
         agent = Agent(program=PLAIN_MODEL, provider=provider, config={"max_turns": 3})
@@ -96,8 +96,8 @@ def test_a_loop_that_never_ends(oci_driver: SandboxDriver, tmp_path: Path) -> No
 def test_an_image_without_python(
     oci_driver: SandboxDriver, store: ImageStore, doomed_images: list[str], tmp_path: Path
 ) -> None:
-    """A loop works in an image that has a shell and nothing else."""
-    reference = f"tests/shell:{os.getpid()}"  # sorted after the base image: the first one is inspected, with cat
+    """A model can run commands in an image that contains a shell and no Python."""
+    reference = f"tests/shell:{os.getpid()}"  # sorts after the base image: the first image is inspected with cat
     with store.incoming(Origin(ImageSource.ARCHIVE, "tests")) as incoming:
         incoming.name(add_root(incoming, [tiny_root()], RootConfig({"PATH": "/bin"}), "tests"), reference)
     doomed_images.append(reference)
@@ -119,7 +119,7 @@ def test_an_image_without_python(
 @pytest.mark.oci
 @pytest.mark.timeout(300)
 def test_the_commands_of_the_readme(oci_driver: SandboxDriver, tmp_path: Path) -> None:
-    """As printed, with the authors' data and a server on port 8000 that answers every third row wrong."""
+    """The README's commands run as printed, with the authors' data and a model that answers every third row wrong."""
     del oci_driver
     data = data_folder()
     with socket.socket() as probe:
@@ -152,7 +152,7 @@ def test_the_commands_of_the_readme(oci_driver: SandboxDriver, tmp_path: Path) -
 
 
 def _right_answers(root: Path) -> Iterator[tuple[str, str]]:
-    """Yield question and answer of ten rows of MMLU, and of GSM8K."""
+    """Yield the question and answer of the first ten rows of MMLU, and of all rows of the GSM8K file."""
     with (root / "abstract_algebra_test.csv").open(encoding="utf-8") as file:
         yield from ((row[0], row[-1]) for row in list(csv.reader(file))[:10])
     for line in (root / "test.jsonl").read_text(encoding="utf-8").splitlines():

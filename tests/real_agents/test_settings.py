@@ -1,4 +1,4 @@
-"""The settings that papers report reach the model of each real program, with an MCP server in the sandbox."""
+"""Settings such as effort, system prompt and MCP servers reach the model of each real agent program."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ for line in sys.stdin:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_settings_reach_the_model(program: str, oci_driver: SandboxDriver, tmp_path: Path) -> None:
-    """Effort, system prompt, instructions, further arguments and a tool of the server are in the program's requests."""
+    """Effort, system prompt, instructions and an MCP server's tool are in the requests. All settings are recorded."""
     directory = tmp_path / "agent"
     directory.mkdir()
     (directory / "notes.py").write_text(SERVER)

@@ -1,4 +1,4 @@
-"""A run whose every text tries to become part of the page, to load something, or to look like a verdict."""
+"""A run whose texts attack its report: they try to become part of the page, load something or look like a verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report: what it says, that hostile records stay text, and how large it gets."""
+"""The HTML report: its content, its treatment of hostile records, and its limits of size, time and memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ NAME = re.compile(r"[\w -]*")
 
 
 class Outline(HTMLParser):
-    """What a browser makes of a page: its elements, attributes and text."""
+    """A parser that collects a page's elements, attributes and text. ``others`` has comments and declarations."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -67,15 +67,15 @@ class Outline(HTMLParser):
         self.text.append(data)
 
     def handle_comment(self, data: str) -> None:
-        """Note what is neither."""
+        """Note a comment."""
         self.others.append(data)
 
     def handle_pi(self, data: str) -> None:
-        """Note what is neither."""
+        """Note a processing instruction."""
         self.others.append(data)
 
     def unknown_decl(self, data: str) -> None:
-        """Note what is neither."""
+        """Note an unknown declaration."""
         self.others.append(data)
 
 
@@ -90,7 +90,7 @@ def plain_text(page: str) -> str:
 
 
 def test_a_report_says_what_was_run_and_how_it_went(tmp_path: Path) -> None:
-    """Counts, rates, intervals, selection, time and cost are those of the records."""
+    """A report shows counts, pass rate, interval, selection, failure reasons and cost, and lists failed tasks first."""
     found = [STATUS.PASSED] * 6 + [STATUS.FAILED] * 3 + [STATUS.ERROR]
     given = [synthetic_run.record(number, status) for number, status in enumerate(found)]
     head = synthetic_run.header(12, pack_tasks=164, harness={"type": "command", "name": "my agent", "env": {}})
@@ -107,7 +107,7 @@ def test_a_report_says_what_was_run_and_how_it_went(tmp_path: Path) -> None:
 
 
 def test_each_task_has_its_detail(tmp_path: Path) -> None:
-    """The candidate, the agent's output and steps, the evidence and the public fields are all there."""
+    """A report shows a task's candidate, output, steps, evidence, public fields and ``securebench show`` command."""
     directory = tmp_path / "run"
     steps = synthetic_run.trajectory(directory, "made-up/task-00000", {"role": "assistant", "text": "I think"})
     patch = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new <b>\n"
@@ -175,7 +175,7 @@ def test_trials_are_counted_in_whole_numbers(tmp_path: Path) -> None:
 
 
 def test_short_durations_are_in_seconds(tmp_path: Path) -> None:
-    """Not in thousandths with the prefix m, which would be read as minutes."""
+    """Durations below a second are in seconds, not in milliseconds with the prefix m, which looks like minutes."""
     given = [
         synthetic_run.record(number, provenance={"durations": {"total": 0.05 * (number + 1)}}) for number in range(4)
     ]
@@ -186,7 +186,7 @@ def test_short_durations_are_in_seconds(tmp_path: Path) -> None:
 
 
 def test_several_runs_stand_side_by_side(tmp_path: Path) -> None:
-    """A table and a plot compare them, and each has its own section."""
+    """A report of two runs compares them side by side and has one section for each run."""
     runs = [synthetic_run.write_run(tmp_path / name, number) for name, number in (("a", 4), ("b", 7))]
     page = page_of(*runs)
     assert "Side by side" in page
@@ -211,7 +211,7 @@ def test_trials_of_a_task_are_told_apart_and_flaky_ones_are_listed(tmp_path: Pat
 
 
 def test_hostile_records_stay_text(tmp_path: Path) -> None:
-    """Nothing from a record is an element, an attribute, an address or a comment, and nothing invisible is left."""
+    """No text from a record becomes an element, attribute, address or comment, and no invisible character is left."""
     page = page_of(write_hostile_run(tmp_path / "run"), synthetic_run.write_run(tmp_path / "good", 3))
     outline = Outline(page)
     assert set(outline.elements) <= ELEMENTS
@@ -229,7 +229,7 @@ def test_hostile_records_stay_text(tmp_path: Path) -> None:
 
 
 def test_the_page_allows_nothing_but_its_own_style(tmp_path: Path) -> None:
-    """The policy names one style by its digest, and no script. There is exactly one style, and it has that digest."""
+    """The content security policy allows one style, by its digest, and no script. The page has only this style."""
     page = page_of(synthetic_run.write_run(tmp_path / "run", 3))
     (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -240,7 +240,7 @@ def test_the_page_allows_nothing_but_its_own_style(tmp_path: Path) -> None:
 
 
 def test_an_output_of_many_megabytes_is_cut(tmp_path: Path) -> None:
-    """A page stays small, says what it left out, and shows the end of the output."""
+    """A page with a huge output stays small, shows the output's end, and says how many characters are left out."""
     huge = Output(stdout='"<&' * 7_000_000 + "the end", stderr="\x1b" * 3_000_000)
     given = [synthetic_run.record(0, STATUS.FAILED, producer=huge, candidate=candidate_fields(None, None))]
     page = page_of(synthetic_run.write_run(tmp_path / "run", given))
@@ -250,7 +250,7 @@ def test_an_output_of_many_megabytes_is_cut(tmp_path: Path) -> None:
 
 
 def test_a_long_trajectory_is_cut(tmp_path: Path) -> None:
-    """The first steps are shown, and the rest is counted."""
+    """A page shows only the first steps of a long trajectory, and says how many steps there are."""
     directory = tmp_path / "run"
     steps = synthetic_run.trajectory(directory, "made-up/task-00000", *range(15_000))
     page = page_of(synthetic_run.write_run(directory, [synthetic_run.record(0, STATUS.FAILED, provenance=steps)]))
@@ -259,7 +259,7 @@ def test_a_long_trajectory_is_cut(tmp_path: Path) -> None:
 
 
 def test_a_trajectory_with_a_million_steps_is_refused_in_words(tmp_path: Path) -> None:
-    """A run directory that was tampered with still has a report, which says so."""
+    """A run with a trajectory of a million steps still has a report, which says that the trajectory was altered."""
     directory = tmp_path / "run"
     (directory / TRAJECTORIES).mkdir(parents=True)
     data = b"{}\n" * 1_000_000
@@ -271,7 +271,7 @@ def test_a_trajectory_with_a_million_steps_is_refused_in_words(tmp_path: Path) -
 
 
 def test_failed_tasks_keep_their_detail_when_there_is_not_enough_room(tmp_path: Path) -> None:
-    """Passed tasks lose theirs first, and the page says how many did."""
+    """If not all details fit, those of passed tasks are left out, and the page says how many tasks have none."""
     big = Output(stderr="x" * 5_900)
     found = [STATUS.PASSED] * 700 + [STATUS.FAILED] * 400
     given = [synthetic_run.record(number, status, producer=big) for number, status in enumerate(found)]
@@ -285,7 +285,7 @@ def test_failed_tasks_keep_their_detail_when_there_is_not_enough_room(tmp_path: 
 
 
 def test_a_page_lists_failed_tasks_before_others_when_there_are_too_many(tmp_path: Path) -> None:
-    """Rows beyond the maximum are passed ones, and they are counted."""
+    """If there are more rows than the maximum, rows of passed tasks are left out and counted."""
     from securebench.report.task_rows import TaskRows
 
     found = [STATUS.PASSED] * 5 + [STATUS.FAILED] * 4
@@ -300,7 +300,7 @@ def test_a_page_lists_failed_tasks_before_others_when_there_are_too_many(tmp_pat
 
 
 def test_a_row_that_is_not_listed_is_not_counted_as_one_without_detail(tmp_path: Path) -> None:
-    """A passed task whose detail did not fit, and which a failed task then replaced, is counted once."""
+    """A passed task without detail that is replaced by a failed task counts only as left out, not as without detail."""
     from securebench.report.task_rows import TaskRows
 
     given = [synthetic_run.record(n, status) for n, status in enumerate([STATUS.PASSED] * 2 + [STATUS.FAILED])]
@@ -312,7 +312,7 @@ def test_a_row_that_is_not_listed_is_not_counted_as_one_without_detail(tmp_path:
 
 
 def test_a_page_of_a_task_shows_much_more_but_not_everything(tmp_path: Path) -> None:
-    """Its limits are higher, and still limits."""
+    """A page of a single task has limits for steps and output that are higher than those of a report."""
     steps = synthetic_run.trajectory(tmp_path / "run", "made-up/task-00000", *range(3_000))
     given = synthetic_run.record(0, producer=Output(stderr="y" * 1_000_000), provenance=steps)
     run = read_run(synthetic_run.write_run(tmp_path / "run", [given]))
@@ -323,14 +323,14 @@ def test_a_page_of_a_task_shows_much_more_but_not_everything(tmp_path: Path) -> 
 
 
 def test_a_run_without_records_has_a_report(tmp_path: Path) -> None:
-    """It says that there is no verdict yet."""
+    """The report of a run without records says that there is no verdict yet."""
     text = plain_text(page_of(synthetic_run.write_run(tmp_path / "run", [], synthetic_run.header(3))))
     assert "no verdict yet" in text
     assert "3 not run" in text
 
 
 def test_a_damaged_run_has_no_report(tmp_path: Path) -> None:
-    """The error names the place, and a report that was there stays."""
+    """A damaged run raises an error. An existing report stays unchanged, and no temporary file is left."""
     directory = synthetic_run.write_run(tmp_path / "run", 3)
     output = tmp_path / "report.html"
     output.write_text("before")
@@ -343,7 +343,7 @@ def test_a_damaged_run_has_no_report(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """The error names the file and the option to choose another."""
+    """If a report cannot be written, the error names the file, and its hint names the option ``--output``."""
     directory = synthetic_run.write_run(tmp_path / "run", 1)
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"cannot write .*file/report\.html") as caught:
@@ -352,7 +352,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the extra, the error says how to get it."""
+    """If a library of an extra is missing, the error names the library and the command that installs the extra."""
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(ConfigError, match="this command needs vl_convert") as caught:
         require("report")
@@ -374,13 +374,13 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatc
     ],
 )
 def test_a_plot_with_more_than_shapes_is_refused(svg: str) -> None:
-    """The page relies neither on the plot library's escaping nor on its restraint."""
+    """An SVG with unexpected elements or attributes is refused, so that a page need not trust the plot library."""
     with pytest.raises(ValueError, match="unexpected"):
         plots.checked_svg(svg)
 
 
 def test_a_value_of_a_template_cannot_be_undefined() -> None:
-    """A page with a hole is an error."""
+    """Rendering a template without one of its values raises an error."""
     import jinja2
 
     with pytest.raises(jinja2.UndefinedError):
@@ -399,7 +399,7 @@ def test_a_value_of_a_template_cannot_be_undefined() -> None:
     ],
 )
 def test_durations_are_short(seconds: float | None, text: str) -> None:
-    """Two units are enough."""
+    """A duration is shown with at most two units."""
     assert duration(seconds) == text
 
 
@@ -408,16 +408,16 @@ def test_durations_are_short(seconds: float | None, text: str) -> None:
     [(None, "\N{EN DASH}"), (0, "0"), (9_999, "9,999"), (12_345, "12.3 k"), (2_500_000, "2.5 M"), (3e9, "3.0 G")],
 )
 def test_large_numbers_have_a_unit(number: float | None, text: str) -> None:
-    """Four digits are enough."""
+    """A number with more than four digits is shortened and gets a unit."""
     assert amount(number) == text
 
 
 @pytest.mark.alone
 def test_ten_thousand_tasks_take_three_seconds(large_run: Path, tmp_path: Path) -> None:
-    """Time and the size of the page are bounded."""
+    """A report of 10,000 tasks is written within three seconds, scaled to this machine, and has less than 30 MB."""
     seconds: list[float] = []
     limit = on_this_machine(3)
-    while not seconds or (min(seconds) > limit and len(seconds) < 3):  # other programs can slow one down
+    while not seconds or (min(seconds) > limit and len(seconds) < 3):  # other programs can slow down a measurement
         start = time.monotonic()
         write_report([large_run], tmp_path / "report.html")
         seconds.append(time.monotonic() - start)
@@ -426,7 +426,7 @@ def test_ten_thousand_tasks_take_three_seconds(large_run: Path, tmp_path: Path) 
 
 
 def test_memory_does_not_grow_with_the_size_of_records(tmp_path: Path) -> None:
-    """A report keeps what it shows of a record, and nothing else."""
+    """A report keeps only the part of a record that it shows: records with 60 MB of output need less than 25 MB."""
     big = Output(stderr="x" * 200_000)
     given = (synthetic_run.record(number, STATUS.FAILED, producer=big) for number in range(300))
     directory = synthetic_run.write_run(tmp_path / "run", given)
@@ -439,7 +439,7 @@ def test_memory_does_not_grow_with_the_size_of_records(tmp_path: Path) -> None:
 
 
 def test_the_report_does_not_depend_on_the_size_of_hostile_values(tmp_path: Path) -> None:
-    """Characters that grow when they are escaped use up the room like others."""
+    """Text that grows when it is escaped counts with its escaped size, so that the page stays below its size limit."""
     nasty = Output(stderr="\U000e0001<" * 3_000)
     given = [synthetic_run.record(number, STATUS.FAILED, producer=nasty) for number in range(250)]
     write_report([synthetic_run.write_run(tmp_path / "run", given)], tmp_path / "report.html")
@@ -447,7 +447,7 @@ def test_the_report_does_not_depend_on_the_size_of_hostile_values(tmp_path: Path
 
 
 def test_a_step_of_any_shape_is_lines_of_paths_and_values(tmp_path: Path) -> None:
-    """Each program has its own format, which nobody has to read as JSON."""
+    """A step of any JSON structure is shown as lines of paths and values, because agent programs' formats differ."""
     step: JsonValue = {"role": "assistant", "content": [{"text": "hello"}, {"n": 1.5, "none": None, "yes": True}]}
     steps = synthetic_run.trajectory(tmp_path / "run", "made-up/task-00000", step, "plain", 3, [])
     run = read_run(synthetic_run.write_run(tmp_path / "run", [synthetic_run.record(0, provenance=steps)]))

@@ -1,4 +1,4 @@
-"""Reports in Chromium: hostile records do nothing, nothing is loaded, and large pages open fast."""
+"""Reports in Chromium: hostile records have no effect, nothing is loaded, and large pages open fast."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ MARKED = "[...document.querySelectorAll('*')].some(e => [...e.attributes].some(a
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """Give one browser to all tests here."""
+    """Start one browser for all tests of this module."""
     with Browser(tmp_path_factory.mktemp("profile")) as found:
         yield found
 
 
 @contextmanager
 def serving(*directories: Path) -> Iterator[str]:
-    """Serve some runs, and give the address with the secret."""
+    """Serve the runs in ``directories``, and yield the address with the secret token."""
     with closing(_listener(0)) as listener:
         port = listener.getsockname()[1]
         config = uvicorn.Config(application(directories, "secret", port), log_level="error", lifespan="off", ws="none")
@@ -49,7 +49,7 @@ def serving(*directories: Path) -> Iterator[str]:
 
 
 def test_hostile_records_do_nothing(browser: Browser, tmp_path: Path) -> None:
-    """No script, no dialog, no request, no element and no attribute comes from a record, with every part unfolded."""
+    """With all parts unfolded, no script, dialog, request, element or attribute of the page comes from a record."""
     write_report([write_hostile_run(tmp_path / "run")], tmp_path / "report.html")
     address = (tmp_path / "report.html").as_uri()
     with browser.opened(address) as page:
@@ -63,7 +63,7 @@ def test_hostile_records_do_nothing(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_piled_up_accents_stay_in_their_box(browser: Browser, tmp_path: Path) -> None:
-    """An element with text from outside clips what it paints."""
+    """Elements with text from records clip it, so that piled-up accents do not cover other parts of the page."""
     write_report([write_hostile_run(tmp_path / "run")], tmp_path / "report.html")
     with browser.opened((tmp_path / "report.html").as_uri()) as page:
         clipped = (
@@ -77,7 +77,7 @@ def test_piled_up_accents_stay_in_their_box(browser: Browser, tmp_path: Path) ->
 @pytest.mark.parametrize("width", [1280, 400])
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_report_fits_the_window_in_light_and_dark(browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:
-    """Nothing is wider than the window, and text contrasts with its background."""
+    """The page is not wider than the window, and its text contrasts with its background."""
     runs = [synthetic_run.write_run(tmp_path / name, 40) for name in ("a", "b")]
     write_report([*runs, write_hostile_run(tmp_path / "run")], tmp_path / "report.html")
     with browser.opened((tmp_path / "report.html").as_uri(), width=width, dark=dark) as page:
@@ -92,7 +92,7 @@ def test_a_report_fits_the_window_in_light_and_dark(browser: Browser, tmp_path: 
 
 
 def test_the_keyboard_reaches_the_content(browser: Browser, tmp_path: Path) -> None:
-    """The first stop is a link that skips to the content, and a focused row can be seen."""
+    """The Tab key first focuses a link that skips to the content, then a ``summary`` with a visible outline."""
     write_report([synthetic_run.write_run(tmp_path / "run", 5)], tmp_path / "report.html")
     with browser.opened((tmp_path / "report.html").as_uri()) as page:
         key = {"key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9}
@@ -107,11 +107,11 @@ def test_the_keyboard_reaches_the_content(browser: Browser, tmp_path: Path) -> N
 @pytest.mark.alone
 @pytest.mark.long
 def test_ten_thousand_tasks_open_in_three_seconds(browser: Browser, large_run: Path, tmp_path: Path) -> None:
-    """From the request to the first paint of the complete page."""
+    """A report of 10,000 tasks loads completely within three seconds, scaled to this machine."""
     write_report([large_run], tmp_path / "report.html")
     seconds: list[float] = []
     limit = on_this_machine(3)
-    while not seconds or (min(seconds) > limit and len(seconds) < 3):  # other programs can slow one down
+    while not seconds or (min(seconds) > limit and len(seconds) < 3):  # other programs can slow down a measurement
         with browser.opened((tmp_path / "report.html").as_uri()) as page:
             assert page.evaluate("document.querySelectorAll('details.task').length") == 10_000
             seconds.append(page.load_seconds)
@@ -121,7 +121,7 @@ def test_ten_thousand_tasks_open_in_three_seconds(browser: Browser, large_run: P
 def test_view_shows_a_run_while_it_is_in_progress(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page changes without a reload, keeps what was folded, and leads to the page of a task."""
+    """A new record appears on the page without a reload, folded parts stay folded, and a task links to its own page."""
     monkeypatch.setattr("securebench.report.live_pages._REST", 0)
     directory = synthetic_run.write_run(tmp_path / "run", 3, synthetic_run.header(9))
     with serving(directory) as address, browser.opened(address) as page:
@@ -139,7 +139,7 @@ def test_view_shows_a_run_while_it_is_in_progress(
 
 
 def test_view_keeps_hostile_records_inert(browser: Browser, tmp_path: Path) -> None:
-    """The same records do nothing when a page is replaced by the script."""
+    """Hostile records add no attribute to a page of ``securebench view`` and cause no request while it polls."""
     directory = write_hostile_run(tmp_path / "run")
     with serving(directory) as address, browser.opened(address) as page:
         page.wait_for("document.querySelector('h1') !== null")

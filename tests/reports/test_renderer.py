@@ -22,7 +22,7 @@ def _pid(plots: Renderer) -> int:
 
 
 def test_a_renderer_that_dies_is_started_again() -> None:
-    """One plot is missing: the engine aborts its process on some input."""
+    """If the process dies, which some input causes, one plot is missing and a new process draws the next one."""
     with closing(Renderer()) as plots:
         plots.start()
         os.kill(_pid(plots), signal.SIGKILL)
@@ -31,7 +31,7 @@ def test_a_renderer_that_dies_is_started_again() -> None:
 
 
 def test_what_is_no_plot_is_missing() -> None:
-    """An error of the engine is not one of the report."""
+    """An invalid plot is left out, and the next valid plot is drawn."""
     with closing(Renderer()) as plots:
         assert plots.draw({"mark": 3, "data": []}) is None
         assert plots.draw(PLOT) is not None
@@ -39,7 +39,7 @@ def test_what_is_no_plot_is_missing() -> None:
 
 @pytest.mark.parametrize("name", ["constructor", "toString", "__proto__", "hasOwnProperty"])
 def test_a_name_that_every_object_of_javascript_has_is_a_label(name: str) -> None:
-    """A group with such a name hides no other group."""
+    """A plot shows a group named like a property of all JavaScript objects, and all other groups."""
     rate = Estimate(0.5, Interval(0.4, 0.6), 10)
     plot = str(plots.pass_rates([("codex", rate), (name, rate)]))
     assert "codex" in plot
@@ -47,7 +47,7 @@ def test_a_name_that_every_object_of_javascript_has_is_a_label(name: str) -> Non
 
 
 def test_the_renderer_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report without plots is better than none."""
+    """If the renderer cannot start, plots are left out and no error is raised."""
     monkeypatch.setattr(renderer, "_SITE", "/nowhere")
     with closing(Renderer()) as plots:
         assert plots.draw(PLOT) is None

@@ -1,4 +1,4 @@
-"""The server of ``securebench view``: who may ask, what they may ask, and what it answers."""
+"""The server of ``securebench view``: who has access, which requests it accepts, and what it returns."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def ask(app: ASGIApp, path: str = "/", *headers: tuple[str, str], method: str = 
 
 @pytest.fixture
 def app(tmp_path: Path) -> ASGIApp:
-    """Give a server of one run with three tasks."""
+    """Return the application that serves one run with three tasks."""
     return application([synthetic_run.write_run(tmp_path / "run", 3)], TOKEN, 8000)
 
 
 def test_a_suite_stands_for_its_runs(tmp_path: Path) -> None:
-    """Its runs are on one page, and each of their tasks has a page."""
+    """The existing runs of a suite are shown on one page, and each of their tasks has a page."""
     for name, status in (("one", VerificationStatus.PASSED), ("two", VerificationStatus.FAILED)):
         synthetic_run.write_run(tmp_path / "pack" / name, [synthetic_run.record(0, status)])
     write_suite(tmp_path, RecordedSuite("s", {"pack/one": {}, "pack/two": {}, "pack/later": {}}))
@@ -87,7 +87,7 @@ def test_a_suite_stands_for_its_runs(tmp_path: Path) -> None:
 
 
 def test_the_cookie_opens_the_pages(app: ASGIApp) -> None:
-    """The overview links to a page for each task, which has its detail."""
+    """With the cookie, the overview and its linked page with the details of a task can be read."""
     page = ask(app, "/", HOST, COOKIE)
     assert page.status == 200
     assert 'href="/run/1/task/2"' in page.text
@@ -97,7 +97,7 @@ def test_the_cookie_opens_the_pages(app: ASGIApp) -> None:
 
 
 def test_the_address_with_the_secret_sets_the_cookie(app: ASGIApp) -> None:
-    """The secret is exchanged for a cookie that scripts and other sites cannot use, and leaves the address."""
+    """A request with the secret sets a cookie that scripts and other sites cannot use, and redirects to ``/``."""
     answer = ask(app, f"/?token={TOKEN}", HOST)
     assert answer.status == 200
     assert answer.headers["set-cookie"] == f"securebench-8000={TOKEN}; HttpOnly; SameSite=Strict; Path=/"
@@ -121,7 +121,7 @@ def test_the_address_with_the_secret_sets_the_cookie(app: ASGIApp) -> None:
     ],
 )
 def test_without_the_secret_nothing_is_shown(app: ASGIApp, path: str, headers: list[tuple[str, str]]) -> None:
-    """Another user of the machine learns nothing about the runs."""
+    """Without a valid cookie or secret address, a request is refused: other users of the machine must learn nothing."""
     answer = ask(app, path, *headers)
     assert answer.status == 403
     assert "made-up" not in answer.text
@@ -140,13 +140,13 @@ def test_another_host_is_refused(app: ASGIApp, hosts: list[str]) -> None:
 
 
 def test_a_forwarded_port_works(app: ASGIApp) -> None:
-    """With 'ssh -L', the browser's port is another one."""
+    """The port in the Host header may differ from the server's port, as it does with ``ssh -L``."""
     assert ask(app, "/", ("host", "localhost:9999"), COOKIE).status == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"])
 def test_nothing_can_be_changed(app: ASGIApp, method: str) -> None:
-    """Only GET and HEAD are allowed."""
+    """All methods other than GET and HEAD are refused."""
     answer = ask(app, "/", HOST, COOKIE, method=method)
     assert answer.status == 405
     assert answer.headers["allow"] == "GET, HEAD"
@@ -154,13 +154,13 @@ def test_nothing_can_be_changed(app: ASGIApp, method: str) -> None:
 
 @pytest.mark.parametrize("path", ["/run/0/task/0", "/run/2/task/0", "/run/1/task/99", "/run/1/task/-1", "/etc/passwd"])
 def test_a_page_that_is_not_there_is_not_found(app: ASGIApp, path: str) -> None:
-    """Addresses are numbers; none leads to a file."""
+    """An address with an unknown run or task, or with the path of a file, returns 404."""
     assert ask(app, path, HOST, COOKIE).status == 404
 
 
 @pytest.mark.parametrize("path", ["/", "/run/1/task/0", "/nowhere", f"/?token={TOKEN}"])
 def test_every_response_has_the_security_headers(app: ASGIApp, path: str) -> None:
-    """Nothing may be loaded, framed, guessed, cached or told to another site."""
+    """Headers forbid external content, framing, content-type guessing, caching, referrers and use by other origins."""
     headers = ask(app, path, HOST, COOKIE).headers
     assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'sha256-")
     assert "unsafe" not in headers["content-security-policy"]
@@ -172,13 +172,13 @@ def test_every_response_has_the_security_headers(app: ASGIApp, path: str) -> Non
 
 
 def test_a_page_that_did_not_change_is_not_sent_again(app: ASGIApp) -> None:
-    """The page asks every few seconds; usually the answer is 304."""
+    """A request with the current ETag returns 304, because an open page asks for changes every few seconds."""
     tag = ask(app, "/", HOST, COOKIE).headers["etag"]
     assert ask(app, "/", HOST, COOKIE, ("if-none-match", tag)).status == 304
 
 
 def test_a_run_in_progress_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new record appears, and a line that is still being written does not matter."""
+    """The page shows a newly appended record, and ignores a line that is still being written."""
     monkeypatch.setattr("securebench.report.live_pages._REST", 0)
     directory = synthetic_run.write_run(tmp_path / "run", 2, synthetic_run.header(4))
     app = application([directory], TOKEN, 8000)
@@ -194,7 +194,7 @@ def test_a_run_in_progress_is_read_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_run_that_is_damaged_meanwhile_is_said_so(tmp_path: Path) -> None:
-    """The page has the error, and the server goes on."""
+    """If a run is damaged while it is served, the page shows the error and nothing of the damaged line."""
     directory = synthetic_run.write_run(tmp_path / "run", 2)
     app = application([directory], TOKEN, 8000)
     (directory / JOURNAL).write_bytes(b"<b>\n")
@@ -205,7 +205,7 @@ def test_a_run_that_is_damaged_meanwhile_is_said_so(tmp_path: Path) -> None:
 
 
 def test_hostile_records_stay_text_on_every_page(tmp_path: Path) -> None:
-    """No tag and no attribute has anything of a record, on the overview and on the pages of tasks."""
+    """On the overview and the pages of tasks, no text of a record is inside a tag or an attribute."""
     app = application([write_hostile_run(tmp_path / "run")], TOKEN, 8000)
     for path in ("/", *(f"/run/1/task/{number}" for number in range(17))):
         page = ask(app, path, HOST, COOKIE)
@@ -217,7 +217,7 @@ def test_hostile_records_stay_text_on_every_page(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
-    """The error says which, and how to choose another."""
+    """If the port is taken, the error names it."""
     directory = synthetic_run.write_run(tmp_path / "run", 1)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -229,7 +229,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
 
 
 def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
-    """It prints an address on 127.0.0.1 that works, and Ctrl-C ends it without an error."""
+    """``securebench view`` prints a working address on 127.0.0.1, and Ctrl-C ends it without an error."""
     directory = synthetic_run.write_run(tmp_path / "run", 2)
     command = [sys.executable, "-m", "securebench", "view", str(directory), "--no-browser"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}

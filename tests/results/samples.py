@@ -1,4 +1,4 @@
-"""Records to write, and tasks to redact."""
+"""Sample records and tasks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HEAD = RunHeader(
 
 
 def record(task_id: str = "pack/one", status: VerificationStatus = STATUS.PASSED, **changes: Any) -> TaskRecord:
-    """Return a record as a run makes it."""
+    """Return a record as a run would write it. ``changes`` replace its fields."""
     failure = {
         STATUS.FAILED: Failure(FailureReason.WRONG_ANSWER, FailurePhase.VERIFY, "not the answer"),
         STATUS.ERROR: Failure(FailureReason.ENGINE_UNAVAILABLE, FailurePhase.PRODUCE, "gone"),

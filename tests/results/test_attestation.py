@@ -1,4 +1,4 @@
-"""The signature of a run: what it states, and every way in which it can be wrong."""
+"""The signature of a run: what it states, and how invalid signatures are refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES = [f"made-up/task-{number:05}" for number in range(6)]
 
 @pytest.fixture
 def signed(tmp_path: Path) -> Path:
-    """Give a signed run: two passed, one failed, one without a verdict."""
+    """Return the directory of a signed run: two trials passed, one failed, and one has no verdict."""
     statuses = (STATUS.PASSED, STATUS.FAILED, STATUS.PASSED, STATUS.PENDING)
     directory = write_run(tmp_path / "run", [record(number, status) for number, status in enumerate(statuses)])
     attestation(directory).sign(SIGNER)
@@ -46,7 +46,7 @@ def attestation(directory: Path) -> RunAttestation:
 
 
 def refused(directory: Path, key: PrivateKey | None = KEY) -> str:
-    """Return the message with which the signature is refused."""
+    """Check that the signature is refused, and return the error message."""
     with pytest.raises(ConfigError) as error:
         attestation(directory).check(key.public if key else None)
     assert error.value.code == "signature-invalid"
@@ -55,13 +55,13 @@ def refused(directory: Path, key: PrivateKey | None = KEY) -> str:
 
 
 def envelope(directory: Path) -> dict[str, Any]:
-    """Return the content of the signature."""
+    """Return the content of the signature file."""
     content: dict[str, Any] = json.loads((directory / ENVELOPE_FILE).read_bytes())
     return content
 
 
 def test_a_round_trip(signed: Path) -> None:
-    """The signature names the key, which has signed the statement of the run."""
+    """A signature by a key is valid, names that key, and contains the statement of the run."""
     run = attestation(signed)
     assert run.check(KEY.public) == run.check(None) == KEY.public.id
     content = envelope(signed)
@@ -70,7 +70,7 @@ def test_a_round_trip(signed: Path) -> None:
 
 
 def test_the_statement_is_a_test_result(signed: Path) -> None:
-    """It has the result, the digests of what was run, and each trial in one of three lists."""
+    """The statement has the result, the digests of what was run, and each trial in one of three lists."""
     statement = attestation(signed).statement()
     assert (list(statement.subjects), statement.predicate_type) == (
         [HEADER],
@@ -100,21 +100,21 @@ def test_the_statement_is_a_test_result(signed: Path) -> None:
 def test_only_a_complete_success_has_passed(
     statuses: list[VerificationStatus], planned: int, result: str, tmp_path: Path
 ) -> None:
-    """A trial without a verdict, or without a record, is a warning."""
+    """The result is ``WARNED`` if no trial failed, but one lacks a verdict or a record."""
     items = [record(number, status) for number, status in enumerate(statuses)]
     run = attestation(write_run(tmp_path / "run", items, header(planned)))
     assert run.statement().predicate["result"] == result
 
 
 def test_later_trials_are_named(tmp_path: Path) -> None:
-    """The first trial has the id of its task, as if it were the only one."""
+    """The name of a first trial is the id of its task. Names of later trials also have the number of the trial."""
     items = [record(0, trial=trial) for trial in (2, 1)]
     run = attestation(write_run(tmp_path / "run", items, header(2, trials=2)))
     assert run.statement().predicate["passedTests"] == [NAMES[0], f"{NAMES[0]}#trial-2"]
 
 
 def test_another_key_is_refused(signed: Path) -> None:
-    """Also if the envelope claims its id."""
+    """A signature by another key is refused, even if the envelope names the expected key."""
     other = PrivateKey.new()
     assert "not signed with this key" in refused(signed, other)
     content = envelope(signed)
@@ -125,7 +125,7 @@ def test_another_key_is_refused(signed: Path) -> None:
 
 
 def test_a_changed_header_is_refused(signed: Path) -> None:
-    """Even if the run is closed again; no key is needed to find out."""
+    """A changed header is refused, even if the run is closed again and no key is given."""
     reopen(signed).with_problem("nothing important").write(signed)
     close_run(signed)
     for key in (KEY, None):
@@ -133,7 +133,7 @@ def test_a_changed_header_is_refused(signed: Path) -> None:
 
 
 def test_rebuilt_records_are_refused(signed: Path) -> None:
-    """A forger makes a failure a pass, chains the records again and closes the run: the signature still shows it."""
+    """A failure that a forger turns into a pass is detected, even if the records are chained and closed again."""
 
     def change(items: list[dict[str, Any]]) -> None:
         failed = next(item for item in items if item["verification_status"] == "failed")
@@ -148,7 +148,7 @@ def test_rebuilt_records_are_refused(signed: Path) -> None:
 
 
 def test_the_signature_of_another_run_is_refused(signed: Path, tmp_path: Path) -> None:
-    """Of the same key, and with the same records."""
+    """A signature is refused if the same key made it for another run."""
     other = write_run(tmp_path / "other", 4)
     shutil.copy(signed / ENVELOPE_FILE, other / ENVELOPE_FILE)
     assert "belongs to another run" in refused(other)
@@ -166,7 +166,7 @@ def test_the_signature_of_another_run_is_refused(signed: Path, tmp_path: Path) -
 def test_a_statement_that_says_something_else_is_refused(
     change: Callable[[dict[str, Any]], object], signed: Path
 ) -> None:
-    """Even one that the owner of the key has signed: it must be what the records say."""
+    """A statement that differs from the records is refused, even if it is signed with the right key."""
     honest = attestation(signed).statement()
     predicate = json.loads(json.dumps(honest.predicate))
     change(predicate)
@@ -176,7 +176,7 @@ def test_a_statement_that_says_something_else_is_refused(
 
 
 def test_another_payload_is_refused(signed: Path) -> None:
-    """Another type, another form of the same statement, and a repeated key."""
+    """A payload is refused if it has another type or form, a duplicate key, or no content."""
     payload = attestation(signed).statement().to_bytes()
     for kind, data, message in (
         ("text/plain", payload, "it signs 'text/plain'"),
@@ -189,7 +189,7 @@ def test_another_payload_is_refused(signed: Path) -> None:
 
 
 def test_two_signatures_are_refused(signed: Path) -> None:
-    """A reader could check the wrong one."""
+    """An envelope with two signatures is refused: a reader could check the wrong one."""
     content = envelope(signed)
     content["signatures"] *= 2
     (signed / ENVELOPE_FILE).write_text(json.dumps(content))
@@ -198,14 +198,14 @@ def test_two_signatures_are_refused(signed: Path) -> None:
 
 @pytest.mark.parametrize("end", [0, 1, 100, -2])
 def test_a_truncated_signature_is_refused(end: int, signed: Path) -> None:
-    """A file that was not copied whole."""
+    """A signature file that is empty or was cut off is refused."""
     path = signed / ENVELOPE_FILE
     path.write_bytes(path.read_bytes()[:end])
     refused(signed, None)
 
 
 def test_a_run_without_a_signature(tmp_path: Path) -> None:
-    """It is missing, which is not the same as wrong."""
+    """The error code for a missing signature differs from that for an invalid one."""
     directory = write_run(tmp_path / "run", 2)
     with pytest.raises(ConfigError) as error:
         attestation(directory).check(None)
@@ -213,7 +213,7 @@ def test_a_run_without_a_signature(tmp_path: Path) -> None:
 
 
 def test_a_link_is_not_followed(signed: Path) -> None:
-    """A run directory may come from a stranger."""
+    """A symbolic link in place of the signature is refused: a run directory may come from a stranger."""
     path = signed / ENVELOPE_FILE
     path.rename(signed / "elsewhere")
     path.symlink_to("elsewhere")
@@ -223,7 +223,7 @@ def test_a_link_is_not_followed(signed: Path) -> None:
 
 
 def test_a_run_that_is_not_closed_cannot_be_signed(tmp_path: Path) -> None:
-    """It may still change."""
+    """A run that is not closed cannot be signed: it may still change."""
     directory = write_run(tmp_path / "run", 2, closed=False)
     with pytest.raises(ConfigError) as error:
         attestation(directory).sign(SIGNER)
@@ -232,7 +232,7 @@ def test_a_run_that_is_not_closed_cannot_be_signed(tmp_path: Path) -> None:
 
 
 def test_only_its_signer_may_resume_a_signed_run(signed: Path) -> None:
-    """With the same key, and if the signature is valid."""
+    """A signed run can be resumed only with the same kind of signature and the same key."""
     run = attestation(signed)
     run.require_signer(SIGNER)
     with pytest.raises(ConfigError, match="would remove the signature") as lost:
@@ -249,7 +249,7 @@ def test_only_its_signer_may_resume_a_signed_run(signed: Path) -> None:
 
 
 def test_a_run_that_was_killed_when_it_was_resumed(signed: Path) -> None:
-    """The old signature may be left, and only its signer continues."""
+    """A run that was killed while it was resumed may still have its old signature, and only its signer may continue."""
     reopen(signed)
     attestation(signed).require_signer(SIGNER)
     with pytest.raises(ConfigError, match="not signed with this key"):

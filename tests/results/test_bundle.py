@@ -1,4 +1,4 @@
-"""Bundles: what a reader needs of a run, the same bytes each time, and nothing else."""
+"""Bundles of runs and suites: their content, their reproducible bytes, and what is refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PRIVATE = ("commitment.key", "owner.json", "source.json", "agent-trace.log", "ru
 
 
 def make_run(directory: Path) -> Path:
-    """Write a run with everything that a run directory may have."""
+    """Write a run with every kind of file that a run directory may contain, and return its directory."""
     answer = sealed_text(directory, "Answer: 42\n")
     records = [
         record(0, candidate=answer, provenance=trajectory(directory, "t", {"step": 1})),
@@ -59,13 +59,13 @@ def bundle(directory: Path) -> bytes:
 
 
 def names(data: bytes) -> list[str]:
-    """Return the names in a bundle."""
+    """Return the names of the members of a bundle."""
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         return archive.getnames()
 
 
 def test_a_bundle_has_what_a_reader_needs_and_nothing_private(tmp_path: Path) -> None:
-    """Records, what they name, logs and the signature: no workspace, key, trace or leftover."""
+    """A bundle has the records, the files that they name, egress logs and the signature, and no private file."""
     directory = make_run(tmp_path / "run")
     found = sorted(names(bundle(directory)))
     candidates = sorted(path.name for path in (directory / "candidates").iterdir() if path.name[0] not in ".0")
@@ -86,7 +86,7 @@ def test_a_bundle_has_what_a_reader_needs_and_nothing_private(tmp_path: Path) ->
 
 
 def test_two_bundles_of_a_run_are_the_same_bytes(tmp_path: Path) -> None:
-    """Modes, owners, times, the order of files on disk and the directory's name make no difference."""
+    """The bytes of a bundle do not depend on modes, times, the order of files on disk or the directory's name."""
     directory = make_run(tmp_path / "run")
     first = bundle(directory)
     for path in (directory, *directory.rglob("*")):
@@ -99,7 +99,7 @@ def test_two_bundles_of_a_run_are_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_tar_unpacks_a_bundle_to_a_run_that_can_be_read(tmp_path: Path) -> None:
-    """Files are 0644 and directories 0755, and the records and candidates are those of the run."""
+    """An unpacked bundle has the records and candidates of the run. Files have mode 0644, and directories 0755."""
     directory = make_run(tmp_path / "run")
     (tmp_path / "bundle.tar").write_bytes(bundle(directory))
     (tmp_path / "unpacked").mkdir()
@@ -114,7 +114,7 @@ def test_tar_unpacks_a_bundle_to_a_run_that_can_be_read(tmp_path: Path) -> None:
 
 
 def test_a_run_in_progress_is_refused(tmp_path: Path) -> None:
-    """Its files would not belong together."""
+    """A run in progress is not bundled: its files could contradict each other."""
     directory = make_run(tmp_path / "run")
     with RunLock(directory), pytest.raises(ConfigError) as caught:
         bundle(directory)
@@ -122,7 +122,7 @@ def test_a_run_in_progress_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_run_begins_to_write_while_a_bundle_is_written(tmp_path: Path) -> None:
-    """The directory is locked until the last byte."""
+    """The run directory is locked until the whole bundle is written."""
     directory = make_run(tmp_path / "run")
 
     class Output(io.BytesIO):
@@ -137,7 +137,7 @@ def test_no_run_begins_to_write_while_a_bundle_is_written(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["run.json", "candidates.jsonl", "egress.jsonl", "run.dsse.json", "candidates/*"])
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory"])
 def test_links_and_special_files_are_refused(tmp_path: Path, name: str, kind: str) -> None:
-    """A link could lead to any file of the machine, and a FIFO would block."""
+    """Only regular files are bundled: a link could lead to any file of the machine, and a FIFO would block."""
     directory = make_run(tmp_path / "run")
     found = next(path for path in directory.glob(name) if path.name[0] not in ".0")
     moved = found.rename(tmp_path / "moved")
@@ -153,7 +153,7 @@ def test_links_and_special_files_are_refused(tmp_path: Path, name: str, kind: st
 
 
 def test_candidates_behind_a_link_are_refused(tmp_path: Path) -> None:
-    """The directory of candidates is not followed either."""
+    """A run is not bundled if its directory of candidates is a symbolic link."""
     directory = make_run(tmp_path / "run")
     (directory / "candidates").rename(tmp_path / "candidates")
     (directory / "candidates").symlink_to(tmp_path / "candidates")
@@ -163,7 +163,7 @@ def test_candidates_behind_a_link_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_candidate_is_named(tmp_path: Path) -> None:
-    """A bundle without it would not be worth much. A trajectory may be missing: its owner may remove it."""
+    """A run that lacks a sealed candidate is not bundled. Trajectories may be missing: their owner may remove them."""
     directory = make_run(tmp_path / "run")
     for path in (directory / "trajectories").iterdir():
         path.unlink()
@@ -185,7 +185,7 @@ def test_the_directory_in_a_bundle_has_a_safe_name(tmp_path: Path) -> None:
 
 
 def test_a_suite_is_bundled_with_its_runs(tmp_path: Path) -> None:
-    """Those that were started, at their paths; the suite's key stays behind."""
+    """The bundle of a suite has the runs that were started, at their paths, and not the suite's key."""
     suite = tmp_path / "suite"
     make_run(suite / "pack" / "one")
     write_suite(suite, RecordedSuite("all", {"pack/one": {}, "pack/two": {}}))

@@ -1,4 +1,4 @@
-"""Paired comparisons, checked against an independent computation and with directories from strangers."""
+"""Paired comparisons, checked against independent computations and with directories from strangers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STATUS = {"1": VerificationStatus.PASSED, "0": VerificationStatus.FAILED, "e": 
 
 
 def _run(directory: Path, verdicts: Sequence[str]) -> PairTally:
-    """Write a run: one string for each trial, with a character for each task."""
+    """Write a run and return its tally. ``verdicts`` has a string for each trial, with a character for each task."""
     given = [
         record(number, _STATUS[verdict], trial=trial)
         for trial, line in enumerate(verdicts, start=1)
@@ -42,7 +42,7 @@ def _compare(path: Path, a: Sequence[str], b: Sequence[str]) -> Comparison:
 
 
 def test_one_trial_uses_mcnemar(tmp_path: Path, stats: Any) -> None:
-    """Pairs are counted task by task; the p-value is that of scipy's exact test on the discordant pairs."""
+    """Pairs are counted by task, and the p-value equals that of scipy's exact test on the discordant pairs."""
     found = _compare(tmp_path, ["1111100000"], ["1100011111"])
     assert (len(found.only_a), len(found.only_b), found.tasks) == (3, 5, 10)
     assert found.method == "mcnemar"
@@ -52,7 +52,7 @@ def test_one_trial_uses_mcnemar(tmp_path: Path, stats: Any) -> None:
 
 
 def test_tasks_without_a_verdict_in_one_run_are_not_counted(tmp_path: Path) -> None:
-    """An infrastructure error is no verdict: the task is left out of both rates, and a note says so."""
+    """A task that ended in an error in one run is left out of both rates, and a note reports it."""
     found = _compare(tmp_path, ["11e0"], ["1011"])
     assert found.tasks == 3
     assert found.rate_a.value == pytest.approx(2 / 3)
@@ -61,7 +61,7 @@ def test_tasks_without_a_verdict_in_one_run_are_not_counted(tmp_path: Path) -> N
 
 
 def test_several_trials_use_the_bootstrap(tmp_path: Path) -> None:
-    """Rates are means over tasks, and a task counts as better for one agent if its pass rate is higher."""
+    """Runs with several trials are compared with the bootstrap, and their rates are means over tasks."""
     found = _compare(tmp_path, ["110100", "100100", "110100"], ["111110", "110111", "111010"])
     assert found.method == "bootstrap"
     assert found.rate_a.value == pytest.approx((3 + 2 + 0 + 3 + 0 + 0) / 18)
@@ -86,7 +86,7 @@ def test_different_packs_are_refused(tmp_path: Path, section: dict[str, dict[str
 
 
 def test_a_changed_row_is_refused(tmp_path: Path) -> None:
-    """The digest of a row's public part is in each record, so an edited header does not hide a changed row."""
+    """Runs of different rows are refused even if their headers agree: each record has the digest of its row."""
     a = _run(tmp_path / "a", ["10"])
     row = {"row": {"commitment": "ef" * 32, "public_digest": "ef" * 32}}
     write_run(tmp_path / "b", [record(0), record(1, provenance=row)], header(2))
@@ -95,7 +95,7 @@ def test_a_changed_row_is_refused(tmp_path: Path) -> None:
 
 
 def test_runs_with_one_key_must_have_the_same_hidden_content(tmp_path: Path) -> None:
-    """Equal keys and different commitments prove that the packs differ where no published digest shows it."""
+    """Different commitments with the same key are refused. With different keys, a note says what is unchecked."""
     a = _run(tmp_path / "a", ["10"])
     pack = {"commitment": "cd" * 32, "public_digest": "ab" * 32, "tasks": 2}
     write_run(tmp_path / "b", [record(0), record(1)], header(2, pack=pack))  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ def test_runs_with_one_key_must_have_the_same_hidden_content(tmp_path: Path) -> 
 
 
 def test_a_key_file_that_is_a_fifo_is_not_opened(tmp_path: Path) -> None:
-    """A stranger's directory cannot make the comparison wait for ever."""
+    """A FIFO in place of a key file, in a directory from a stranger, does not block the comparison."""
     a, b = _run(tmp_path / "a", ["10"]), _run(tmp_path / "b", ["11"])
     (tmp_path / "b" / KEY_FILE).unlink()
     os.mkfifo(tmp_path / "b" / KEY_FILE)
@@ -115,7 +115,7 @@ def test_a_key_file_that_is_a_fifo_is_not_opened(tmp_path: Path) -> None:
 
 
 def test_runs_without_a_common_task_are_refused(tmp_path: Path) -> None:
-    """Nothing can be said about runs of disjoint tasks."""
+    """Runs without a common task cannot be compared."""
     a = _run(tmp_path / "a", ["1"])
     write_run(tmp_path / "b", [record(3)], header(1))
     with pytest.raises(ConfigError, match="no task has a verdict in both"):
@@ -123,7 +123,7 @@ def test_runs_without_a_common_task_are_refused(tmp_path: Path) -> None:
 
 
 def test_other_settings_are_noted(tmp_path: Path) -> None:
-    """Runs under other limits can be compared, but a reader must know."""
+    """Runs with different sandbox limits can be compared, and a note reports the difference."""
     a = _run(tmp_path / "a", ["10"])
     limits = {"memory": 2, "pids": 2, "cpus": 2.0}
     write_run(tmp_path / "b", [record(0), record(1)], header(2, limits=limits))  # type: ignore[arg-type]
@@ -131,7 +131,7 @@ def test_other_settings_are_noted(tmp_path: Path) -> None:
 
 
 def test_a_suite_stands_for_its_runs(tmp_path: Path) -> None:
-    """Runs that were not started yet are left out."""
+    """Reading a suite returns its runs, except those that were not started yet."""
     _run(tmp_path / "pack" / "one", ["10"])
     write_suite(tmp_path, RecordedSuite("suite", {"pack/one": {}, "pack/two": {}}))
     assert [run.directory.name for run in read_runs(tmp_path)] == ["one"]
@@ -139,14 +139,14 @@ def test_a_suite_stands_for_its_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["../elsewhere", "/etc", "a/../../b", "", "a//b", "./a", "a/"])
 def test_a_suite_names_no_directory_outside(tmp_path: Path, path: str) -> None:
-    """The file may come from a stranger."""
+    """A suite file, which may come from a stranger, can only name runs by plain relative paths."""
     (tmp_path / SUITE).write_text(json.dumps({"suite_version": 1, "id": "x", "runs": {path: {}}}))
     with pytest.raises(ConfigError, match="is not a plain relative path"):
         read_runs(tmp_path)
 
 
 def test_a_suite_follows_no_link_outside(tmp_path: Path) -> None:
-    """A directory that is a link elsewhere is refused: it would show another run as part of this suite."""
+    """A symbolic link in place of a run is refused: it would show another run as part of the suite."""
     _run(tmp_path / "elsewhere", ["10"])
     suite = tmp_path / "suite"
     suite.mkdir()
@@ -157,7 +157,7 @@ def test_a_suite_follows_no_link_outside(tmp_path: Path) -> None:
 
 
 def test_a_suite_does_not_count_a_run_twice(tmp_path: Path) -> None:
-    """A link to another run of the suite is refused, too."""
+    """A symbolic link to another run of the same suite is refused: that run would be counted twice."""
     _run(tmp_path / "pack" / "good", ["10"])
     (tmp_path / "pack" / "bad").symlink_to(tmp_path / "pack" / "good")
     write_suite(tmp_path, RecordedSuite("suite", {"pack/good": {}, "pack/bad": {}}))

@@ -1,4 +1,4 @@
-"""Reading a run back, whoever wrote it."""
+"""Reading a run directory, even if it is damaged or comes from a stranger."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ def written(directory: Path, *given: TaskRecord) -> securebench.RecordedRun:
 
 
 def change_lines(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
-    """Replace the lines of a file."""
+    """Replace the lines of a file with what ``change`` returns for them."""
     path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
 
 
 def with_raw(directory: Path, **changes: Any) -> securebench.RecordedRun:
-    """Write a run of one record, replace keys of it, and open the run."""
+    """Write a run of one record, replace keys of the record, and return the opened run."""
     run = written(directory, synthetic.record(provenance=changes.pop("provenance", {})))
     synthetic.forge(directory, lambda records: records[0].update(changes))
     return run
 
 
 def test_a_finished_run_is_read_back(tmp_path: Path) -> None:
-    """Records come back in their order, with typed values."""
+    """The records of a finished run are read in order, with typed values."""
     given = [synthetic.record(0), synthetic.record(1, STATUS.FAILED), synthetic.record(2, STATUS.ERROR)]
     run = written(tmp_path, *given)
     assert (run.run_id, run.benchmark_id, run.label, run.planned, run.models) == (
@@ -91,7 +91,7 @@ def test_a_finished_run_is_read_back(tmp_path: Path) -> None:
 
 
 def test_the_directory_may_be_a_link_of_the_user(tmp_path: Path) -> None:
-    """The path that the user gives is followed; only what is inside the directory is not."""
+    """A symbolic link to a run directory is followed if it is the path that the user gives."""
     synthetic.write_run(tmp_path / "run", 1)
     (tmp_path / "latest").symlink_to("run")
     run = securebench.read_run(str(tmp_path / "latest"))
@@ -100,7 +100,7 @@ def test_the_directory_may_be_a_link_of_the_user(tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_pack_is_described(tmp_path: Path) -> None:
-    """A run of the first rows says so."""
+    """The selection of a run of some of the rows describes how many of them the run has."""
     synthetic.write_run(tmp_path, 3, synthetic.header(3, pack_tasks=164))
     selection = securebench.read_run(tmp_path).selection
     assert selection is not None
@@ -108,7 +108,7 @@ def test_a_part_of_a_pack_is_described(tmp_path: Path) -> None:
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    """A directory without a run, and a path without a directory."""
+    """A directory without a run and a missing directory are refused."""
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(ConfigError, match="not a run directory") as caught:
             securebench.read_run(path)
@@ -116,7 +116,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_suite_is_not_a_run(tmp_path: Path) -> None:
-    """Its runs are in directories below it, and the hint says so."""
+    """The directory of a suite is refused, with the hint to give the directory of one of its runs."""
     write_suite(tmp_path, RecordedSuite("s", {}))
     with pytest.raises(ConfigError, match="is a suite") as caught:
         securebench.read_run(tmp_path)
@@ -125,14 +125,14 @@ def test_a_suite_is_not_a_run(tmp_path: Path) -> None:
 
 
 def test_a_run_before_its_first_record(tmp_path: Path) -> None:
-    """A run that has just begun has a header and nothing else."""
+    """A run with a header and no journal has no records."""
     run = written(tmp_path)
     (tmp_path / JOURNAL).unlink()
     assert list(run.records()) == list(run.superseded()) == []
 
 
 def test_a_run_in_progress(tmp_path: Path) -> None:
-    """What another process has written so far is read, without the line that it is writing."""
+    """The records written so far are read, without a line that is still being written."""
     synthetic.write_run(tmp_path, 0, synthetic.header(5))
     run = securebench.read_run(tmp_path)
     with RunLock(tmp_path), synthetic.SyntheticJournal(tmp_path) as journal:
@@ -153,7 +153,7 @@ def test_a_run_in_progress(tmp_path: Path) -> None:
 
 
 def test_a_run_in_another_process_is_active(tmp_path: Path) -> None:
-    """The lock of a run tells; it ends with its process, and reading does not keep a run from starting."""
+    """A run is active while another process holds its lock, and no longer once that process is killed."""
     synthetic.write_run(tmp_path, 1)
     run = securebench.read_run(tmp_path)
     code = (
@@ -171,14 +171,14 @@ def test_a_run_in_another_process_is_active(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_is_read(tmp_path: Path) -> None:
-    """A whole last record that lacks its newline counts, as it does when the run is resumed."""
+    """A complete last record without its newline is read, as it is when the run is resumed."""
     run = written(tmp_path, synthetic.record(0), synthetic.record(1))
     os.truncate(tmp_path / JOURNAL, (tmp_path / JOURNAL).stat().st_size - 1)
     assert [record.sequence for record in run.records()] == [0, 1]
 
 
 def test_superseded_records(tmp_path: Path) -> None:
-    """Errors that ran again are apart, and their numbers count."""
+    """Records of errors that ran again are read separately. Without them, the sequence of records has a gap."""
     synthetic.write_run(tmp_path, [synthetic.record(0, STATUS.ERROR), synthetic.record(1)])
     with synthetic.SyntheticJournal(tmp_path) as journal:
         journal.supersede([TrialId("made-up/task-00000")])
@@ -192,7 +192,7 @@ def test_superseded_records(tmp_path: Path) -> None:
 
 
 def test_a_run_killed_while_it_moved_a_record(tmp_path: Path) -> None:
-    """A record that is in both files counts once: as current, with its usage."""
+    """A record that is in both the journal and the superseded file is counted once, as a current record."""
     run = written(tmp_path, synthetic.record(0, STATUS.ERROR), synthetic.record(1))
     before = run.summary()
     synthetic.reopen(tmp_path)
@@ -205,7 +205,7 @@ def test_a_run_killed_while_it_moved_a_record(tmp_path: Path) -> None:
 
 
 def test_trials_and_tags(tmp_path: Path) -> None:
-    """The trials of a task are found apart, and a part of a pack is counted in tasks."""
+    """Trials of a task are found by their numbers, and the size of a selection is its number of tasks."""
     head = synthetic.header(4, pack_tasks=3, trials=2)
     trials = [synthetic.record(task, trial=trial, tags=("easy",)) for trial in (1, 2) for task in (0, 1)]
     synthetic.write_run(tmp_path, trials, head)
@@ -218,7 +218,7 @@ def test_trials_and_tags(tmp_path: Path) -> None:
 
 
 def test_a_run_that_the_version_before_wrote() -> None:
-    """A run directory of format 2, as SecureBench wrote it, is read with its candidates."""
+    """A run directory that SecureBench wrote in format 2 is read with its candidates."""
     run = securebench.read_run(Path(__file__).parent / "version_2_run")
     records = {record.task_id: record for record in run.records()}
     assert {name: record.passed for name, record in records.items()} == {
@@ -234,7 +234,7 @@ def test_a_run_that_the_version_before_wrote() -> None:
 
 
 def test_a_run_that_version_3_wrote() -> None:
-    """A run directory of format 3, as SecureBench wrote it, is read with its trials and candidates."""
+    """A run directory that SecureBench wrote in format 3 is read with its trials and candidates."""
     run = securebench.read_run(Path(__file__).parent / "version_3_run")
     records = {record.id: record for record in run.records()}
     assert {(name, trial): record.passed for (name, trial), record in records.items()} == {
@@ -256,7 +256,7 @@ def test_a_run_that_version_3_wrote() -> None:
     ],
 )
 def test_records_that_were_not_planned_are_refused(tmp_path: Path, surplus: TaskRecord, problem: str) -> None:
-    """Added passes would raise the pass rate."""
+    """A record of a trial that was not planned is refused: added passes would raise the pass rate."""
     given = [synthetic.record(0), synthetic.record(1), surplus]
     synthetic.write_run(tmp_path, given, synthetic.header(4, trials=2), closed=False)
     with pytest.raises(ConfigError, match=problem):
@@ -264,7 +264,7 @@ def test_records_that_were_not_planned_are_refused(tmp_path: Path, surplus: Task
 
 
 def test_sizes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
-    """An edited header could hide trials that have not run."""
+    """A header with contradictory sizes is refused: it could hide trials that have not run."""
     head = synthetic.header(4, trials=2)
     synthetic.write_run(tmp_path, 1, head)
     replace(head, information={**head.information, "planned": 1}).write(tmp_path)
@@ -273,7 +273,7 @@ def test_sizes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_of_the_version_before(tmp_path: Path) -> None:
-    """A run of format 2 is still read: every record is the first trial, without tags."""
+    """In a run of format 2, every record is a first trial without tags. Families may be unknown."""
     synthetic.write_run(tmp_path, 2, synthetic.header(2, pack_tasks=3))
     lines = [json.loads(line) for line in (tmp_path / JOURNAL).read_bytes().splitlines()]
     newer = {"previous", "trial", "tags"}
@@ -293,7 +293,7 @@ def test_a_run_of_the_version_before(tmp_path: Path) -> None:
 
 
 def test_find_and_its_suggestions(tmp_path: Path) -> None:
-    """A task is found by its id; an id that is nearly right is suggested, and nothing can imitate output."""
+    """A task is found by its id. The error for a wrong id suggests similar ids, with control characters escaped."""
     hostile = synthetic.record(3, task_id="made-up/\x1b[31mred\u202e")
     run = written(tmp_path, *(synthetic.record(number) for number in range(3)), hostile)
     assert run.find("made-up/task-00001").sequence == 1
@@ -330,7 +330,7 @@ def test_find_and_its_suggestions(tmp_path: Path) -> None:
 def test_damage_is_located(
     tmp_path: Path, damage: Callable[[list[bytes]], list[bytes]], message: str, line: int
 ) -> None:
-    """A damaged journal is refused with the file and the line."""
+    """The error for a damaged journal names the file and the line."""
     run = written(tmp_path, *(synthetic.record(number) for number in range(3)))
     change_lines(tmp_path / JOURNAL, damage)
     with pytest.raises(ConfigError, match=message) as caught:
@@ -342,7 +342,7 @@ def test_damage_is_located(
 
 
 def test_records_of_another_run_are_refused(tmp_path: Path) -> None:
-    """A line of another run is not counted for this one."""
+    """A record with the id of another run is refused."""
     run = written(tmp_path / "one", synthetic.record(0))
     synthetic.write_run(tmp_path / "two", [synthetic.record(0, run_id="other")])
     shutil.copy(tmp_path / "two" / JOURNAL, tmp_path / "one" / JOURNAL)
@@ -354,7 +354,7 @@ def test_records_of_another_run_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [HEADER, JOURNAL, SUPERSEDED])
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory"])
 def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, name: str, kind: str) -> None:
-    """A link could lead out of the directory, and a FIFO could hang the reader."""
+    """Only regular files are read: a link could lead out of the directory, and a FIFO could block the reader."""
     synthetic.write_run(tmp_path / "run", 1)
     (tmp_path / "secret").write_text("root:x:0:0\n")
     path = tmp_path / "run" / name
@@ -373,7 +373,7 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, name: str, kind: 
 
 
 def test_huge_lines_are_refused_before_they_are_read(tmp_path: Path) -> None:
-    """A line without an end, here a sparse file of a terabyte, costs no more than the longest record."""
+    """A line longer than any record, here in a sparse file of a terabyte, is refused before all of it is read."""
     run = written(tmp_path, synthetic.record(0))
     os.truncate(tmp_path / JOURNAL, 2**40)
     with pytest.raises(ConfigError, match=f"longer than {MAX_LINE} bytes"):
@@ -381,7 +381,7 @@ def test_huge_lines_are_refused_before_they_are_read(tmp_path: Path) -> None:
 
 
 def test_many_small_values_are_refused_before_they_are_made(tmp_path: Path) -> None:
-    """Lists of two bytes each would take thirty times their size in memory."""
+    """A line with too many values is refused before they are created: they could take 30 times its size in memory."""
     run = written(tmp_path, synthetic.record(0))
     many = b"[" + b"[]," * 2_000_000 + b"[]]"
     change_lines(tmp_path / JOURNAL, lambda lines: [lines[0].replace(b'"thinking...', many + b', "x": "')])
@@ -393,14 +393,14 @@ def test_many_small_values_are_refused_before_they_are_made(tmp_path: Path) -> N
 
 
 def test_long_texts_are_read(tmp_path: Path) -> None:
-    """Megabytes of text with brackets and quotes in it are one value."""
+    """A long text with many brackets and quotes counts as one value and is read."""
     text = 'say "[{,\\' * 200_000
     run = written(tmp_path, synthetic.record(0, candidate=synthetic.sealed_text(tmp_path, text)))
     assert next(run.records()).candidate_text == text
 
 
 def test_false_reports_are_left_out(tmp_path: Path) -> None:
-    """Times and usage that cannot be are not shown as if they could."""
+    """Impossible times and usage in a record are read as missing."""
     false = {
         "durations": {"total": 10**400},
         "started_at": "yesterday",
@@ -413,10 +413,10 @@ def test_false_reports_are_left_out(tmp_path: Path) -> None:
 
 
 class TestCandidates:
-    """Sealed candidates."""
+    """Reading sealed candidates."""
 
     def test_text(self, tmp_path: Path) -> None:
-        """The sealed text is whole where the record's was redacted."""
+        """The sealed text is complete even if the text in the record is redacted."""
         fields = synthetic.sealed_text(tmp_path, "the whole answer", "the <redacted> answer")
         run = written(tmp_path, synthetic.record(0, candidate=fields))
         (record,) = run.records()
@@ -425,7 +425,7 @@ class TestCandidates:
         assert (sealed.kind, sealed.text, sealed.size) == (CandidateKind.TEXT, "the whole answer", 16)
 
     def test_workspace(self, tmp_path: Path) -> None:
-        """A workspace is listed: names, sizes, modes and where links lead."""
+        """The files of a sealed workspace are listed with their paths, sizes, executable bits and link targets."""
         tree = tmp_path / "tree"
         (tree / "bin").mkdir(parents=True)
         (tree / "bin" / "tool").write_text("#!/bin/sh\n")
@@ -441,7 +441,7 @@ class TestCandidates:
         assert "evil\x1b[2J" in files
 
     def test_patch(self, tmp_path: Path) -> None:
-        """The files of a patch are listed, removed ones, too."""
+        """The files of a patch are listed, including removed files."""
         delta = {b"a/new.py": FileVersion(b"x = 1\n"), b"a/old.py": None}
         artifact = CandidateStore(tmp_path / CANDIDATES).seal_patch(delta, "diff --git ...")
         run = written(tmp_path, synthetic.record(0, candidate=candidate_fields(artifact, artifact.text)))
@@ -452,7 +452,7 @@ class TestCandidates:
 
     @pytest.mark.parametrize("how", ["altered", "gone", "link", "folder", "fifo", "endless"])
     def test_what_was_touched_is_refused(self, tmp_path: Path, how: str) -> None:
-        """A candidate that is not the sealed one is not shown, and nothing outside is read."""
+        """A sealed candidate that was altered, removed or replaced is refused, and links are not followed."""
         directory, outside = tmp_path / "run", tmp_path / "outside"
         fields = synthetic.sealed_text(directory, "answer")
         run = written(directory, synthetic.record(0, candidate=fields))
@@ -484,17 +484,17 @@ class TestCandidates:
         assert caught.value.code == code.get(how, "file-not-regular")
 
     def test_no_candidate(self, tmp_path: Path) -> None:
-        """A task whose agent left nothing has nothing to show."""
+        """Reading the candidate of a record without one is an error."""
         run = written(tmp_path, synthetic.record(0, candidate=candidate_fields(None, None)))
         with pytest.raises(ConfigError, match="no sealed candidate"):
             run.candidate(next(run.records()))
 
 
 class TestTrajectories:
-    """What agents report about their steps."""
+    """Reading trajectories: what agents report about their steps."""
 
     def test_steps(self, tmp_path: Path) -> None:
-        """Steps come back in order; without a trajectory there are none."""
+        """Steps are read in order. A record without a trajectory has none."""
         given: list[JsonValue] = [
             {"step": 1, "kind": "message", "text": "hello"},
             {"step": 2, "kind": "command", "command": "ls"},
@@ -531,7 +531,7 @@ class TestTrajectories:
 
     @pytest.mark.parametrize("how", ["altered", "link", "folder", "fifo", "huge", "gone"])
     def test_what_was_touched_is_refused(self, tmp_path: Path, how: str) -> None:
-        """A file that is not the recorded one is not shown."""
+        """A trajectory file that was altered, removed or replaced is refused, and links are not followed."""
         described: Any = synthetic.trajectory(tmp_path, "made-up/task-00000", {"kind": "message"})
         run = written(tmp_path, synthetic.record(0, provenance=described))
         file = tmp_path / described["trajectory"]["path"]
@@ -559,7 +559,7 @@ class TestTrajectories:
 
     @pytest.mark.parametrize("line", [b"not json", b"[" * 100 + b"]" * 100, b"[" * 9000 + b"]" * 9000])
     def test_unfit_steps_are_refused(self, tmp_path: Path, line: bytes) -> None:
-        """A stranger can record the digest of anything."""
+        """Steps that are invalid JSON or nested too deeply are refused, although the file has the recorded digest."""
         (tmp_path / TRAJECTORIES).mkdir()
         (tmp_path / TRAJECTORIES / "a.jsonl").write_bytes(b"{}\n" + line + b"\n")
         digest = hashlib.sha256(b"{}\n" + line + b"\n").hexdigest()
@@ -581,7 +581,7 @@ class TestTrajectories:
     ],
 )
 def test_a_false_header_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    """Values that readers need are checked."""
+    """A header is refused if a value that readers need is invalid."""
     synthetic.header(1, **change).write(tmp_path)
     with pytest.raises(ConfigError) as caught:
         securebench.read_run(tmp_path)
@@ -590,7 +590,7 @@ def test_a_false_header_is_refused(tmp_path: Path, change: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_data_frames(tmp_path: Path, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each library gets the same columns, with types that do not depend on the values."""
+    """With pandas and with polars, a data frame has all columns, with types that do not depend on the values."""
     module = pytest.importorskip(library)
     monkeypatch.setitem(sys.modules, "pandas" if library == "polars" else "polars", None)
     run = written(tmp_path, synthetic.record(0), synthetic.record(1, STATUS.FAILED), synthetic.record(2, STATUS.ERROR))
@@ -607,7 +607,7 @@ def test_data_frames(tmp_path: Path, library: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_data_frames_need_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without either, the error has the command that installs one."""
+    """Without pandas and polars, the error has the command that installs pandas."""
     for library in ("pandas", "polars"):
         monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ConfigError, match="pip install pandas") as caught:
@@ -616,7 +616,7 @@ def test_data_frames_need_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_memory_is_flat(tmp_path: Path) -> None:
-    """Memory does not grow with the records but by their ids."""
+    """Records are not kept in memory while a run is read."""
     run = securebench.read_run(synthetic.write_run(tmp_path, MANY))
     tracemalloc.start()
     try:

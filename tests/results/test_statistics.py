@@ -1,4 +1,4 @@
-"""The estimates, compared with scipy's, with enumeration, and with simulations whose true value is known."""
+"""Estimates, compared with scipy, with enumeration, and with simulations whose true value is known."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RESULTS = st.integers(1, 6).flatmap(lambda n: st.builds(TaskResult, st.integers
     ("passed", "scored"), [(0, 1), (1, 1), (8, 10), (0, 164), (163, 164), (164, 164), (3_500, 9_999)]
 )
 def test_wilson_equals_scipy(passed: int, scored: int, stats: Any) -> None:
-    """Wilson's interval has the ends that scipy computes."""
+    """The ends of Wilson's interval equal those that scipy computes."""
     found = wilson(passed / scored, scored)
     expected = stats.binomtest(passed, scored).proportion_ci(0.95, method="wilson")
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
@@ -56,7 +56,7 @@ def test_a_run_without_verdicts_has_no_estimate() -> None:
 
 
 def test_trials_without_verdict_do_not_count() -> None:
-    """Each task has the same weight, and a task without a verdict has none."""
+    """Each task has the same weight, and a task without a verdict is left out."""
     estimate = pass_at_1([TaskResult(1, 1), TaskResult(0, 0), TaskResult(0, 3)])
     assert estimate is not None
     assert (estimate.value, estimate.tasks) == (0.5, 2)
@@ -86,7 +86,7 @@ def test_the_cluster_variance_decides_the_width() -> None:
 
 
 def test_the_interval_covers_the_true_rate_with_dependent_trials() -> None:
-    """Tasks of very different difficulty, three trials each: 95 % intervals contain the true mean about as often."""
+    """For three trials each of easy and hard tasks, about 95 % of the intervals contain the true mean."""
     generator = random.Random(11)
     covered, naive = 0, 0
     for _ in range(1_000):
@@ -111,7 +111,7 @@ def test_an_interval_contains_its_estimate(results: list[TaskResult]) -> None:
 
 @pytest.mark.parametrize(("passed", "scored", "k"), [(0, 5, 2), (1, 5, 2), (3, 5, 3), (5, 5, 5), (2, 10, 4), (1, 1, 1)])
 def test_pass_at_k_counts_subsets(passed: int, scored: int, k: int) -> None:
-    """Both estimators equal the share of all subsets of a task's trials."""
+    """pass@k and pass^k equal the share of the subsets of ``k`` trials in which any trial, or every trial, passed."""
     trials = [True] * passed + [False] * (scored - passed)
     subsets = list(itertools.combinations(trials, k))
     at_k, hat_k = pass_at_k([TaskResult(passed, scored)], k), pass_hat_k([TaskResult(passed, scored)], k)
@@ -122,21 +122,21 @@ def test_pass_at_k_counts_subsets(passed: int, scored: int, k: int) -> None:
 
 
 def test_k_must_be_positive() -> None:
-    """A k below 1 is an error."""
+    """A ``k`` below 1 is an error."""
     with pytest.raises(ValueError, match="at least 1"):
         pass_at_k([TaskResult(1, 1)], 0)
 
 
 @pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (8, 0), (3, 3), (1, 9), (12, 30), (700, 650)])
 def test_mcnemar_equals_scipys_binomial_test(only_a: int, only_b: int, stats: Any) -> None:
-    """The p-value is that of scipy's exact binomial test."""
+    """The p-value of McNemar's test equals that of scipy's exact binomial test."""
     expected = stats.binomtest(only_a, only_a + only_b).pvalue if only_a + only_b else 1.0
     assert mcnemar_exact(only_a, only_b) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(("a", "b"), [("0.1", "0.1"), ("0.3", "0.05"), ("0.02", "0.02"), ("0.45", "0.4")])
 def test_the_paired_interval_covers_the_true_difference(a: str, b: str) -> None:
-    """The exact probability, summed over all outcomes of 40 tasks, that the interval contains the difference."""
+    """The interval contains the true difference with a probability of at least 94 %, summed over all outcomes."""
     share_a, share_b, tasks = Fraction(a), Fraction(b), 40
     covered = 0.0
     for only_a in range(tasks + 1):
@@ -150,7 +150,7 @@ def test_the_paired_interval_covers_the_true_difference(a: str, b: str) -> None:
 
 
 def test_the_bootstrap_agrees_with_scipys(stats: Any) -> None:
-    """The ends are those of scipy's percentile bootstrap, up to simulation noise."""
+    """The ends of the interval equal those of scipy's percentile bootstrap, up to simulation noise."""
     differences = [1.0] * 30 + [0.0] * 50 + [-1 / 3] * 20 + [1 / 3] * 25
     interval, p_value = paired_bootstrap(differences)
     expected = stats.bootstrap((differences,), np.mean, method="percentile", rng=np.random.default_rng(3))
@@ -169,7 +169,7 @@ def test_the_bootstrap_sees_no_difference_where_there_is_none() -> None:
 
 @pytest.mark.parametrize("differences", [[1.0, 0.5], [0.5] * 4 + [0.0] * 5, [-1.0] * 8])
 def test_a_few_tasks_are_not_significant(differences: list[float], stats: Any) -> None:
-    """If all tasks differ in the same direction, the p-value is that of scipy's exact permutation test."""
+    """If all tasks differ in the same direction, the p-value equals that of scipy's exact permutation test."""
     zeros = [0.0] * len(differences)
     signs = stats.permutation_test(
         (differences, zeros), lambda a, b: np.mean(a - b), permutation_type="samples", vectorized=False
@@ -179,7 +179,7 @@ def test_a_few_tasks_are_not_significant(differences: list[float], stats: Any) -
 
 
 def test_the_bootstrap_is_reproducible_and_refuses_an_empty_comparison() -> None:
-    """The seed decides the result; an empty comparison is an error."""
+    """The same seed gives the same result, and an empty comparison is an error."""
     assert paired_bootstrap([0.5, -0.5, 0.25], seed=4) == paired_bootstrap([0.5, -0.5, 0.25], seed=4)
     with pytest.raises(ValueError, match="no tasks"):
         paired_bootstrap([])

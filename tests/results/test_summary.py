@@ -1,4 +1,4 @@
-"""The summary."""
+"""The summary of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from securebench.results.summary import SHOWN_FAILURES, Counts, RunStatus, Teste
 
 
 def entries(*statuses: VerificationStatus, family: str = "short_answer") -> list[RecordEntry]:
-    """Return an entry for each status."""
+    """Return a record entry for each status."""
     return [read_entry(record(f"t{n}", s, task_type=family).line(n)) for n, s in enumerate(statuses)]
 
 
@@ -37,7 +37,7 @@ def entries(*statuses: VerificationStatus, family: str = "short_answer") -> list
     ],
 )
 def test_verification_status(counts: Counts, status: RunStatus) -> None:
-    """The aggregate status is the mission's table."""
+    """The status is complete, partial or pending: all, some or none of the planned trials have a verdict."""
     assert counts.verification_status is status
 
 
@@ -52,13 +52,13 @@ def test_verification_status(counts: Counts, status: RunStatus) -> None:
     ],
 )
 def test_pass_rate_leaves_errors_out_and_says_of_how_many(counts: Counts, scored: int, rate: float | None) -> None:
-    """Errors and pending tasks are no failures: the rate is of what was scored, which stands beside it (L15)."""
+    """The pass rate leaves out errors and pending tasks, and the number of scored trials is reported with it (L15)."""
     assert (counts.scored, counts.pass_rate) == (scored, rate)
     assert (counts.to_json()["scored"], counts.to_json()["pass_rate"]) == (scored, rate)
 
 
 def test_usage_is_that_of_the_records() -> None:
-    """What records tell of tokens is added up, and shown only where there is any."""
+    """The usage in records is summed, and left out of the JSON if no record has any."""
     used = [replace(entry, usage=Usage(input_tokens=5, turns=1)) for entry in entries(STATUS.PASSED, STATUS.FAILED)]
     summary = TesterRunSummary(
         run_id="r",
@@ -75,7 +75,7 @@ def test_usage_is_that_of_the_records() -> None:
 
 @given(st.lists(st.sampled_from(STATUS), max_size=60), st.integers(0, 10))
 def test_counts_are_those_of_the_records(statuses: list[VerificationStatus], missing: int) -> None:
-    """Every record is counted once, and what has no record is said not to have run (L20, M14)."""
+    """Every record is counted once, and planned tasks without a record are counted as not run (L20, M14)."""
     found = entries(*statuses)
     planned = {f"t{n}": "short_answer" for n in range(len(statuses) + missing)}
     families, failures, *_ = count(planned, found)
@@ -90,7 +90,7 @@ def test_counts_are_those_of_the_records(statuses: list[VerificationStatus], mis
 
 
 def test_families_are_counted_apart() -> None:
-    """Counts are by family, in order of name."""
+    """Records are counted by family, and families are sorted by name."""
     found = [*entries(STATUS.PASSED, family="b"), read_entry(record("x", STATUS.FAILED, task_type="a").line(9))]
     families, *_ = count({"t0": "b", "x": "a", "y": "a"}, found)
     assert list(families) == ["a", "b"]
@@ -99,7 +99,7 @@ def test_families_are_counted_apart() -> None:
 
 
 def test_passes_are_counted_by_what_they_rest_on() -> None:
-    """Each pass counts under its assurance, by family and in the sum; a failure does not."""
+    """Passes are counted by assurance, for each family and in total. Failures are not."""
     kinds = (Assurance.EXIT_CODE, Assurance.FULL, Assurance.EXIT_CODE)
     passed = [replace(entry, assurance=kind) for entry, kind in zip(entries(*[STATUS.PASSED] * 3), kinds, strict=True)]
     failed = replace(*entries(STATUS.FAILED, family="repo_patch"), task_id="f", assurance=Assurance.EXIT_CODE)
@@ -111,13 +111,13 @@ def test_passes_are_counted_by_what_they_rest_on() -> None:
 
 
 def test_nothing_planned() -> None:
-    """An empty run has an empty, complete summary."""
+    """A run without planned tasks has no families, no failures and a total of zero."""
     families, failures, *_ = count({}, [])
     assert (families, failures, total(families.values())) == ({}, (), Counts())
 
 
 def test_json() -> None:
-    """The summary is JSON, with everything that the table shows."""
+    """The JSON of a summary has its status, its counts, its families and its problems."""
     summary = TesterRunSummary(
         run_id="r",
         benchmark_id="b",

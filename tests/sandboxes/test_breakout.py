@@ -1,6 +1,6 @@
-"""A candidate that tries to get out: contained by every driver, and a sandbox that is weaker is found out.
+"""The breakout probe: every driver contains its attempts, and the probe detects a weaker sandbox.
 
-What each attempt is, and which entry of the catalogue it plays: :mod:`securebench.testing.breakout.inside`.
+Each attempt, with its entry in the catalogue of attacks, is defined in :mod:`securebench.testing.breakout.inside`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ SEES_THE_HOST: dict[str, Any] = {"mounts": (Mount(TEMPORARY, str(TEMPORARY), rea
 
 
 def may_be_reached(driver: SandboxDriver) -> set[str]:
-    """Return the parts of the kernel that ``driver`` may leave to be called: gVisor's is not the host's."""
+    """Return the attempts that may reach the kernel in a sandbox of ``driver``: gVisor's is not the host's kernel."""
     return SURFACE if driver.info().runtime == "runsc" else set()
 
 
 def declared_of(driver: SandboxDriver) -> set[str]:
-    """Return what only a limit of a sandbox's memory as a whole would stop, where ``driver`` says that it has none.
+    """Return the attempts that only a memory limit for the whole sandbox would stop, if ``driver`` declares it missing.
 
-    Resource limits of processes do not count shared memory, and gVisor's are those of its own kernel.
+    Resource limits of processes do not cover shared memory. With gVisor, they limit no memory at all.
     """
     if "memory" not in driver.info().weaker:
         return set()
@@ -53,7 +53,10 @@ def declared_of(driver: SandboxDriver) -> set[str]:
 @pytest.mark.parametrize("who", USERS)
 @pytest.mark.every_driver
 def test_a_candidate_cannot_get_out(who: str, driver: SandboxDriver, base_image: ResolvedImage) -> None:
-    """Whatever a candidate tries, as nobody or as the sandbox's root, nothing of the host is had or harmed."""
+    """Every attempt is contained and the host is not harmed, whether the candidate is nobody or the sandbox's root.
+
+    Exceptions are attempts that reach only gVisor's own kernel, and those that need a limit declared as missing.
+    """
     found = break_out(driver, base_image, user=USERS[who])
     tolerated = may_be_reached(driver)
     bad = [
@@ -68,14 +71,14 @@ def test_a_candidate_cannot_get_out(who: str, driver: SandboxDriver, base_image:
 
 
 def sorted_as_made() -> list[str]:
-    """Return the names of everything that is tried and looked at, in the order of the findings."""
+    """Return the names of all attempts and all checks of the host, in the order of the results."""
     together = [attempt.name for attempt in ATTEMPTS.values() if attempt.staging == "together"]
     apart = [attempt.name for attempt in ATTEMPTS.values() if attempt.staging != "together"]
     return [*together, *apart, *(evidence.name for evidence in EVIDENCE)]
 
 
 def escapes(found: list[AttemptResult]) -> set[str]:
-    """Return the names of what worked."""
+    """Return the names of the results with the outcome ``escaped`` or ``reached``."""
     return {finding.name for finding in found if finding.outcome in {AttemptOutcome.ESCAPED, AttemptOutcome.REACHED}}
 
 
@@ -90,19 +93,19 @@ KERNEL = (
     *("`unshare`: a new mount namespace", "`unshare` as a 32-bit call (`int 0x80`)", "open a raw socket"),
     *("become another user", "`chroot`"),
 )
-"""What root can do with :data:`CAPABILITIES` and without a filter."""
+"""Attempts that succeed as root with :data:`CAPABILITIES` and without a seccomp filter."""
 
 
 @pytest.mark.engine
 def test_a_sandbox_with_capabilities_is_found_out(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
-    """With every capability and no filter the same attempts work: the probe can say that somebody got out."""
+    """With more capabilities and no seccomp filter, the attempts succeed: the probe can detect an escape."""
     capable: dict[str, Any] = {"cap_add": CAPABILITIES, "security_opt": ("seccomp=unconfined",)}
     assert escapes(break_out(docker_driver, base_image, user=ROOT, names=KERNEL, **capable)) == set(KERNEL)
 
 
 @pytest.mark.every_driver
 def test_a_sandbox_that_sees_the_host_is_found_out(driver: SandboxDriver, base_image: ResolvedImage) -> None:
-    """Where a directory of the host is mounted for writing, its file is read and written, and the harm is seen."""
+    """If a directory of the host is mounted writable, its file is read and written, and the change is reported."""
     names = ["read a file of the host by its absolute path", "write a file of the host by its absolute path"]
     found = break_out(driver, base_image, names=names, **SEES_THE_HOST)
     assert escapes(found) == {*names, "the file of the host, afterwards"}
@@ -110,28 +113,28 @@ def test_a_sandbox_that_sees_the_host_is_found_out(driver: SandboxDriver, base_i
 
 @pytest.mark.every_driver
 def test_limits_that_are_too_wide_are_found_out(driver: SandboxDriver, base_image: ResolvedImage) -> None:
-    """With more descriptors than an attempt asks for it is not stopped."""
+    """If the limit on open files is too high, the attempt to use up descriptors is reported as an escape."""
     names = ["use up descriptors"]
     assert escapes(break_out(driver, base_image, names=names, small=Limits(open_files=8192))) == set(names)
 
 
 @pytest.mark.engine
 def test_a_sandbox_with_a_network_is_found_out(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
-    """In a sandbox with a network there is a way out, and an interface beside loopback."""
+    """In a sandbox with a network, the probe finds a route to the internet and an interface other than loopback."""
     names = ["find a route to the internet", "find an interface other than loopback"]
     assert escapes(break_out(docker_driver, base_image, names=names, network="bridge")) == set(names)
 
 
 @pytest.mark.oci
 def test_a_writable_root_is_found_out(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """With a writable root the sandbox's root can add a file: to its own layer, which the next does not see."""
+    """With a writable root, the sandbox's root can add and overwrite files. With a read-only root, it cannot."""
     names = ["add a file to the image", "overwrite a program of the image"]
     assert escapes(break_out(oci_driver, base_image, user=ROOT, names=names, read_only=False)) == set(names)
     assert escapes(break_out(oci_driver, base_image, user=ROOT, names=names)) == set()
 
 
 def answering(*answers: object) -> ScriptedDriver:
-    """Return a driver whose probe prints these lines."""
+    """Return a driver whose probe prints each of ``answers`` as a line of JSON."""
     driver = ScriptedDriver()
 
     @driver.program("python3")
@@ -143,20 +146,20 @@ def answering(*answers: object) -> ScriptedDriver:
 
 
 def judged(driver: ScriptedDriver, name: str) -> AttemptResult:
-    """Return what is found of the attempt ``name``."""
+    """Return the result of the attempt ``name``."""
     return break_out(driver, driver.resolve_image(DEFAULT_IMAGE), names=[name])[0]
 
 
 @pytest.mark.parametrize("name", ["`bpf`: load a program", "use up memory", "overwrite the runtime as it enters"])
 @pytest.mark.parametrize("outcome", ["contained", "reached", "escaped", "unknown"])
 def test_the_answer_of_a_probe_is_taken(name: str, outcome: str) -> None:
-    """What the probe says of an attempt is what is found of it."""
+    """The result of an attempt is what the probe printed for it."""
     assert judged(answering([name, outcome, "so"]), name) == AttemptResult(name, AttemptOutcome(outcome), "so")
 
 
 @pytest.mark.parametrize("name", ["`bpf`: load a program", "use up memory"])
 def test_no_answer_is_never_contained(name: str) -> None:
-    """A probe that ends without a word of an attempt leaves it unknown, not contained."""
+    """If the probe ends without an answer for an attempt, the attempt is unknown, not contained."""
     assert judged(answering(), name).outcome is AttemptOutcome.UNKNOWN
     assert judged(answering(["another", "contained", ""]), name).outcome is AttemptOutcome.UNKNOWN
 
@@ -176,7 +179,7 @@ def limited(*names: str) -> ScriptedDriver:
 
 
 def test_a_probe_that_a_limit_ends_is_contained() -> None:
-    """A sandbox that is ended for what it uses contained the attempt, and the finding names the limit (I09, I12)."""
+    """An attempt to use up memory is contained if the memory limit ends it; the result names the limit (I09, I12)."""
     found = judged(limited("use up memory"), "use up memory")
     assert found == AttemptResult("use up memory", AttemptOutcome.CONTAINED, "memory limit")
 
@@ -189,19 +192,19 @@ def test_a_limit_before_an_attempt_is_never_contained(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["`bpf`: load a program", "overwrite the runtime as it enters"])
 def test_a_limit_during_an_attempt_that_needs_none_is_never_contained(name: str) -> None:
-    """A limit says nothing about an attempt that is not meant to exhaust anything."""
+    """If a limit ends an attempt that is not meant to exhaust a resource, the attempt is unknown."""
     assert judged(limited(name), name) == AttemptResult(name, AttemptOutcome.UNKNOWN, "memory limit")
 
 
 def test_a_program_that_fails_in_a_leaked_directory_is_never_contained() -> None:
-    """A program that starts in a directory of the runtime, and ends before the attempt, leaves it unknown."""
+    """If a program in a directory that the runtime left open ends without an answer, the attempt is unknown."""
     name = "start in a directory that the runtime left open"
     assert judged(answering(), name).outcome is AttemptOutcome.UNKNOWN
     assert judged(limited(name), name).outcome is AttemptOutcome.UNKNOWN
 
 
 def test_the_attempts_after_an_early_end_are_made_in_another_sandbox() -> None:
-    """Only the attempt during which a shared program ended is unknown."""
+    """If one of several attempts ends their program, only that one is unknown. The rest are made in another sandbox."""
     driver = ScriptedDriver()
     names = [attempt.name for attempt in ATTEMPTS.values() if attempt.staging == "together"][:4]
 
@@ -221,7 +224,7 @@ def test_the_attempts_after_an_early_end_are_made_in_another_sandbox() -> None:
 
 
 def test_the_host_is_looked_at_even_if_nothing_is_tried() -> None:
-    """A run reports on the host itself: its file, kernel settings, process, leftovers and SecureBench's memory."""
+    """Without attempts, the host is checked too: file, kernel settings, process, leftovers, SecureBench's memory."""
     driver = ScriptedDriver()
     found = break_out(driver, driver.resolve_image(DEFAULT_IMAGE), names=[])
     assert [(finding.name, finding.outcome) for finding in found] == [
@@ -230,7 +233,7 @@ def test_the_host_is_looked_at_even_if_nothing_is_tried() -> None:
 
 
 def test_every_attempt_is_described() -> None:
-    """Each attempt says what it would mean, and names an entry of the catalogue."""
+    """Each attempt and each check of the host has a consequence and an entry in the catalogue of attacks."""
     described = [(one.name, one.means, one.entry) for one in ATTEMPTS.values()]
     described += [(one.name, one.means, one.entry) for one in EVIDENCE]
     for name, means, entry in described:

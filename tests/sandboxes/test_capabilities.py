@@ -1,4 +1,4 @@
-"""Capabilities: what Docker takes away and adds."""
+"""The capabilities that a spec grants to root in its sandbox."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ IMAGE = ResolvedImage(reference="tool:1", id="sha256:" + "a" * 64)
     ],
 )
 def test_nothing_is_had_that_was_not_named(options: dict[str, Any], expected: list[str]) -> None:
-    """I02: a sandbox has the capabilities that its spec adds, by either of their names, and no other."""
+    """I02: a sandbox has only the capabilities that its spec adds, with or without the prefix ``CAP_``."""
     assert granted_capabilities(SandboxSpec(image=IMAGE, **options)) == expected
 
 
 def test_what_is_not_dropped_is_dockers() -> None:
-    """A spec that drops some by name keeps the rest of what Docker's containers have."""
+    """A spec that drops some capabilities by name keeps Docker's other default capabilities."""
     kept = granted_capabilities(SandboxSpec(image=IMAGE, cap_drop=("NET_RAW", "CAP_MKNOD")))
     assert len(kept) == 12
     assert not {"CAP_NET_RAW", "CAP_MKNOD", "CAP_SYS_ADMIN"} & set(kept)
 
 
 def test_all_cannot_be_added() -> None:
-    """I02: no spec gets everything."""
+    """I02: a spec that adds ``ALL`` capabilities is refused."""
     with pytest.raises(ConfigError) as caught:
         granted_capabilities(SandboxSpec(image=IMAGE, cap_add=("ALL",)))
     assert caught.value.code == "sandbox-unsupported"

@@ -1,4 +1,4 @@
-"""What may be collected, and what says so."""
+"""Which directories can be collected from a sandbox, and that wrappers return what was collected."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ IMAGE = ScriptedDriver().resolve_image(DEFAULT_IMAGE)
 
 
 def check(*, persistent: bool = False, **options: Any) -> None:
-    """Check a spec that could collect, but for ``options``."""
+    """Check a spec that can collect ``/srv/app``, with the fields in ``options`` changed."""
     spec = SandboxSpec(image=IMAGE, **{"read_only": False, "collect": "/srv/app", **options})
     check_collect(spec, persistent=persistent)
 
 
 def test_a_directory_of_the_image_can_be_collected(tmp_path: Path) -> None:
-    """A plain path with nothing mounted above or below it is accepted, and a mount beside it; or all of the root."""
+    """A plain path without a mount above or below it can be collected, and so can the whole root."""
     check()
     check(collect="/")
     check(mounts=(Mount(tmp_path.resolve(), "/srv/application"),))
@@ -49,7 +49,7 @@ def test_a_directory_of_the_image_can_be_collected(tmp_path: Path) -> None:
     ],
 )
 def test_anything_else_is_refused(options: dict[str, Any], why: str) -> None:
-    """What would not be in the layer, or not be the image's, is refused with the reason."""
+    """A spec whose changes cannot be collected is refused with the reason."""
     with pytest.raises(ConfigError, match=why) as raised:
         check(**options)
     assert raised.value.code == "collect-unsupported"
@@ -57,13 +57,13 @@ def test_anything_else_is_refused(options: dict[str, Any], why: str) -> None:
 
 @pytest.mark.parametrize("target", ["/srv", "/srv/app", "/srv/app/below"])
 def test_a_mount_in_the_way_is_refused(tmp_path: Path, target: str) -> None:
-    """A mount above, on or below the directory would be taken for the image's."""
+    """A mount at, above or below the directory is refused: files on a mount are not in the container's layer."""
     with pytest.raises(ConfigError, match=f"there is a mount at {target}"):
         check(mounts=(Mount(tmp_path.resolve(), target),))
 
 
 def test_a_directory_behind_a_link_is_refused(tmp_path: Path) -> None:
-    """A path that the image reaches through a link, or not as a directory, is refused: changes would lie elsewhere."""
+    """A path through a link, or to anything but a directory, is refused, because changes would be missed."""
     (tmp_path / "real/app").mkdir(parents=True)
     (tmp_path / "real/file").touch()
     (tmp_path / "link").symlink_to("real")
@@ -77,7 +77,7 @@ def test_a_directory_behind_a_link_is_refused(tmp_path: Path) -> None:
 
 
 def test_wrappers_hand_over_what_was_left() -> None:
-    """A sandbox that is observed, or under a policy, hands over the same as itself, and its driver the same tree."""
+    """Wrapped sandboxes return what the inner sandbox collected, and a wrapped driver returns the image's tree."""
     scripted = ScriptedDriver()
     image = scripted.add_image("app:1", files={"/srv/app/a": b"a"})
     archive = CollectedArchive(iter([b"an archive"]))

@@ -1,4 +1,4 @@
-"""Doors on real sandboxes: many at once, and what is left of them when they, or their run, end. J01, J03, I15."""
+"""Forwarded ports of real sandboxes: many at once, and nothing left after a sandbox or its run ends. J01, J03, I15."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MANY = 40
 
 
 def until(condition: Callable[[], bool], timeout: float = 20) -> bool:
-    """Whether ``condition`` came true in time."""
+    """Return whether ``condition`` becomes true within ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
@@ -48,29 +48,29 @@ def until(condition: Callable[[], bool], timeout: float = 20) -> bool:
 
 
 def internet_sockets() -> int:
-    """Return how many sockets of TCP or UDP this process has: forwarded ports, and what came through them."""
+    """Return how many internet sockets this process has, including those of forwarded ports and their connections."""
     found = 0
     for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
-        with suppress(OSError), socket.socket(fileno=os.dup(number)) as copy:  # else it is another thing, or gone
+        with suppress(OSError), socket.socket(fileno=os.dup(number)) as copy:  # not a socket, or already closed
             found += copy.family in {socket.AF_INET, socket.AF_INET6}
     return found
 
 
 def supervisor_of(driver: OciDriver) -> Path:
-    """Return what the kernel says of the process that keeps a driver's sandboxes."""
+    """Return the directory in ``/proc`` of a driver's supervisor."""
     starter = driver._context.connection._child.pid
     return Path("/proc", Path(f"/proc/{starter}/task/{starter}/children").read_text().split()[0])
 
 
 def mounts_of(process: Path) -> list[str]:
-    """Return what is mounted where a process is, in the kernel's words."""
+    """Return the lines of ``mountinfo`` of a process, which list the mounts in its namespace."""
     return (process / "mountinfo").read_text().splitlines()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_many_at_once_have_ports(driver: SandboxDriver, base_image: ResolvedImage) -> None:
-    """Forty sandboxes at once each reach who serves them, at the same port: there is no pool to be used up."""
+    """Forty sandboxes at once all use the same port number, and each reaches its own server."""
     servers = [Server(str(number)) for number in range(MANY)]
 
     def start(server: Server) -> Sandbox:
@@ -87,7 +87,7 @@ def test_many_at_once_have_ports(driver: SandboxDriver, base_image: ResolvedImag
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_nothing_is_left_of_a_port(driver: SandboxDriver, base_image: ResolvedImage, persistent: bool) -> None:
-    """After an end, a time limit and a failure no descriptor is left, here or in the supervisor, and no mount."""
+    """After a success, a time-out and a failure, no socket is left, and no descriptor or mount of the supervisor."""
     before = internet_sockets()
     for command in (CALL, probe_command("linger", str(PORT), timeout=1), probe_command("emit", "", "", "3")):
         with (
@@ -127,7 +127,7 @@ def test_a_supervisor_stays_where_it_was(oci_driver: OciDriver, base_image: Reso
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_stopped_run_leaves_no_connection(driver_of_its_own: SandboxDriver, persistent: bool) -> None:
-    """``kill_all`` ends what speaks through a forwarded port, and then no forwarded port is opened any more."""
+    """``kill_all`` closes the connections of forwarded ports. After that, no forwarded port can be opened."""
     driver = driver_of_its_own
     image = driver.resolve_image("securebench/python:3.11")
     with serving() as server:
@@ -143,7 +143,7 @@ def test_a_stopped_run_leaves_no_connection(driver_of_its_own: SandboxDriver, pe
 
 @pytest.fixture
 def driver_of_its_own(driver: SandboxDriver) -> Any:
-    """Give another driver of the same kind, which a test may stop."""
+    """Yield another driver of the same kind, which a test may stop."""
     name = driver.info().runtime
     made: SandboxDriver = OciDriver(runtime=name) if isinstance(driver, OciDriver) else DockerDriver()
     made.info()
@@ -172,9 +172,9 @@ time.sleep(600)
 
 
 def kill_in_the_middle(driver: SandboxDriver, what: str) -> str:
-    """Kill a process that has opened forwarded ports with ``driver`` when it says ``what``.
+    """Start a process that opens forwarded ports with a driver like ``driver``. Kill it when it prints ``what``.
 
-    Return its owner's label.
+    Return the end of its owner's label.
     """
     docker = isinstance(driver, DockerDriver)
     argv = [sys.executable, "-c", KILLED, "docker" if docker else "oci", "" if docker else driver.info().runtime, what]
@@ -188,13 +188,13 @@ def kill_in_the_middle(driver: SandboxDriver, what: str) -> str:
 
 
 def directories(owner: str) -> list[Path]:
-    """Return the run directories of an owner."""
+    """Return the run directories whose owner's label ends with ``owner``."""
     parent = runs_directory()
     return [path.parent for path in parent.glob("*/owner") if path.read_text().strip().endswith(owner)]
 
 
 def test_nothing_is_left_of_a_killed_run(driver: SandboxDriver, base_image: ResolvedImage) -> None:
-    """I15, L10: after SIGKILL and the next start, no container or directory of forwarded ports is left."""
+    """I15, L10: after a run is killed with SIGKILL, reaping removes its containers and run directories."""
     owner = kill_in_the_middle(driver, "talking")
     assert until(lambda: driver.reap() >= 0 and not directories(owner))
     if isinstance(driver, DockerDriver):
@@ -203,16 +203,17 @@ def test_nothing_is_left_of_a_killed_run(driver: SandboxDriver, base_image: Reso
 
 @pytest.mark.engine
 def test_a_holder_of_a_killed_run_is_reaped(docker_driver: DockerDriver) -> None:
-    """A run killed while opening a forwarded port leaves a holder and a socket directory; the next run removes them."""
+    """If a run is killed while it opens a port, reaping removes its holder container and its socket directory."""
     owner = kill_in_the_middle(docker_driver, "holding")
     assert len(containers(docker_driver.engine, owner)) == 2
     assert len(directories(owner)) == 1
-    assert until(lambda: docker_driver.reap() >= 0 and not containers(docker_driver.engine, owner))  # as others may
+    # The containers may be removed later than this call, because another process may reap them at the same time.
+    assert until(lambda: docker_driver.reap() >= 0 and not containers(docker_driver.engine, owner))
     assert directories(owner) == []
 
 
 def containers(engine: Engine, owner: str) -> list[dict[str, Any]]:
-    """Return the containers of an owner."""
+    """Return the containers whose owner's label ends with ``owner``."""
     listed = engine.client.containers(all=True, filters={"label": OWNER_LABEL})
     return [entry for entry in listed if entry["Labels"][OWNER_LABEL].endswith(owner)]
 
@@ -237,7 +238,7 @@ def test_no_network_of_the_engine_is_made(docker_driver: DockerDriver, base_imag
 def test_a_failing_holder_is_an_error(
     docker_driver: DockerDriver, base_image: ResolvedImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its error is reported as ``EgressError``, and it is removed."""
+    """If the holder container fails, its error is raised as ``EgressError``, and no port is served."""
     for program, why in (
         ("raise SystemExit('oh')", "oh"),
         ("", "the container that opens them exited"),
@@ -255,7 +256,7 @@ def test_a_failing_holder_is_an_error(
 def test_a_holder_with_wrong_sockets_is_rejected(
     docker_driver: DockerDriver, base_image: ResolvedImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sockets that listen elsewhere, or too few sockets, are not served."""
+    """If the holder container passes sockets with a wrong address, or too few sockets, no port is served."""
     program = (Path(__file__).parents[2] / "src/securebench/sandboxes/docker/guest/forward_ports.py").read_text()
     handed = "[listener.fileno() for listener in listeners]"
     for other in (program.replace("127.0.0.1", "0.0.0.0"), program.replace(handed, "[]")):
@@ -272,7 +273,7 @@ def test_a_holder_with_wrong_sockets_is_rejected(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("user", [(65534, 65534), (0, 0)], ids=["nobody", "root"])
 def test_a_port_is_no_way_out(driver: SandboxDriver, base_image: ResolvedImage, user: tuple[int, int]) -> None:
-    """With a forwarded port, every network attempt still fails: J01, J03, J04, I18, I20."""
+    """J01, J03, J04, I18, I20: with a forwarded port, every attempt to break out through the network is contained."""
     functions = {name: getattr(attempt.function, "func", attempt.function) for name, attempt in ATTEMPTS.items()}
     names = [name for name, function in functions.items() if function.__module__.endswith(".network")]
     with serving() as server:
@@ -283,7 +284,7 @@ def test_a_port_is_no_way_out(driver: SandboxDriver, base_image: ResolvedImage, 
 
 @pytest.mark.parametrize("kind", ["oci", "docker"])
 def test_gvisor_has_no_ports(kind: str, request: pytest.FixtureRequest) -> None:
-    """A runtime with a network stack of its own is told before a sandbox is made: ``egress-unavailable``."""
+    """A sandbox of gVisor, which has its own network stack, cannot have forwarded ports: ``egress-unavailable``."""
     if kind == "docker":
         request.getfixturevalue("engine")
     try:

@@ -1,4 +1,4 @@
-"""Staging on the host: nothing is written, read or removed outside the root, whatever lies inside it."""
+"""Staging on the host: nothing is written, read or removed outside the root, whatever the root contains."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ every_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=
 
 @pytest.fixture
 def sandbox(tmp_path: Path) -> Iterator[HostSandbox]:
-    """Give a sandbox on an empty root."""
+    """Yield a sandbox with an empty root."""
     root = tmp_path / "root"
     root.mkdir()
     with HostSandbox(root) as host:
@@ -40,14 +40,14 @@ def sandbox(tmp_path: Path) -> Iterator[HostSandbox]:
 
 
 def test_what_is_written_can_be_read(sandbox: HostSandbox) -> None:
-    """A written file is there with its content, its mode, and the directories above it."""
+    """A written file has the given content and mode, and its parent directories are created."""
     sandbox.write("a/b/c.txt", b"content", mode=0o640)
     assert sandbox.read("a/b/c.txt") == b"content"
     assert (sandbox.root / "a/b/c.txt").stat().st_mode & 0o7777 == 0o640
 
 
 def test_nothing_is_overwritten(sandbox: HostSandbox) -> None:
-    """Writing where a file is already raises, and leaves it (A13)."""
+    """Writing to the path of an existing file raises ``FileExistsError`` and does not change the file (A13)."""
     sandbox.write("a", b"first")
     with pytest.raises(FileExistsError):
         sandbox.write("a", b"second")
@@ -55,7 +55,7 @@ def test_nothing_is_overwritten(sandbox: HostSandbox) -> None:
 
 
 def test_set_id_bits_are_dropped(sandbox: HostSandbox) -> None:
-    """No staged file is set-id, whatever mode is asked for (H06)."""
+    """A staged file has no set-id bits, even if the requested mode contains them (H06)."""
     sandbox.write("a", b"", mode=0o6755)
     assert (sandbox.root / "a").stat().st_mode & 0o7777 == 0o755
 
@@ -70,7 +70,7 @@ def test_copying_takes_the_content(sandbox: HostSandbox, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory"])
 def test_only_regular_files_are_copied(sandbox: HostSandbox, tmp_path: Path, host_canary: Path, kind: str) -> None:
-    """A link, FIFO or directory is refused as a source, at once (H01, H05)."""
+    """Copying from a link, FIFO or directory is refused without blocking (H01, H05)."""
     source = tmp_path / "source"
     if kind == "link":
         source.symlink_to(host_canary)
@@ -86,14 +86,14 @@ def test_only_regular_files_are_copied(sandbox: HostSandbox, tmp_path: Path, hos
 @every_operation
 @pytest.mark.parametrize("path", ESCAPES)
 def test_no_path_escapes(sandbox: HostSandbox, operation: Callable[[HostSandbox, str], object], path: str) -> None:
-    """A path that is absolute, climbs, is empty or is no plain text is refused by every method."""
+    """Every method refuses a path that is empty, is absolute, contains ``..``, or has a backslash or NUL."""
     with pytest.raises(PathPolicyError):
         operation(sandbox, path)
 
 
 @pytest.mark.parametrize("name", ["write", "read"])
 def test_a_link_at_the_end_is_not_followed(sandbox: HostSandbox, host_canary: Path, name: str) -> None:
-    """A file that is a link is neither read nor written through (H01)."""
+    """Reading and writing are refused if the last component of the path is a link (H01)."""
     (sandbox.root / "link").symlink_to(host_canary)
     with pytest.raises((PathPolicyError, FileExistsError)):
         OPERATIONS[name](sandbox, "link")
@@ -103,7 +103,7 @@ def test_a_link_at_the_end_is_not_followed(sandbox: HostSandbox, host_canary: Pa
 def test_a_link_on_the_way_is_not_followed(
     sandbox: HostSandbox, operation: Callable[[HostSandbox, str], object], host_canary: Path
 ) -> None:
-    """A directory that is a link is not walked through, also when it points inside the root (H02)."""
+    """Every method refuses a path through a link to a directory, even if that directory is in the root (H02)."""
     (sandbox.root / "out").symlink_to(host_canary.parent)
     (sandbox.root / "real").mkdir()
     (sandbox.root / "in").symlink_to("real")
@@ -113,21 +113,21 @@ def test_a_link_on_the_way_is_not_followed(
 
 
 def test_removing_a_link_leaves_its_target(sandbox: HostSandbox, host_canary: Path) -> None:
-    """Removing a link removes the link."""
+    """Removing a link that points outside the root is refused, and its target does not change."""
     (sandbox.root / "link").symlink_to(host_canary)
     with pytest.raises(PathPolicyError):
         sandbox.remove("link")
 
 
 def test_a_fifo_blocks_nobody(sandbox: HostSandbox) -> None:
-    """Reading a FIFO is refused at once (H05)."""
+    """Reading a FIFO is refused without blocking (H05)."""
     os.mkfifo(sandbox.root / "fifo")
     with pytest.raises(PathPolicyError):
         sandbox.read("fifo")
 
 
 def test_reading_is_bounded(sandbox: HostSandbox) -> None:
-    """A file beyond the limit is refused; one at the limit is read."""
+    """A file that is larger than the limit is refused. A file of exactly that size is read."""
     sandbox.write("a", b"12345")
     assert sandbox.read("a", limit=5) == b"12345"
     with pytest.raises(PathPolicyError, match="larger than 4 bytes"):
@@ -135,7 +135,7 @@ def test_reading_is_bounded(sandbox: HostSandbox) -> None:
 
 
 def test_removing_and_looking(sandbox: HostSandbox) -> None:
-    """Files and empty directories can be removed, and are not there afterwards."""
+    """Files and empty directories can be removed. A directory that is not empty cannot."""
     sandbox.write("a/b", b"")
     assert sandbox.exists("a/b")
     with pytest.raises(OSError, match="not empty"):
@@ -146,14 +146,14 @@ def test_removing_and_looking(sandbox: HostSandbox) -> None:
 
 
 def test_a_directory_that_is_there_stays(sandbox: HostSandbox) -> None:
-    """Making a directory again changes nothing in it."""
+    """Making a directory that already exists does not change its content."""
     sandbox.write("a/b", b"kept")
     sandbox.make_directory("a")
     assert sandbox.read("a/b") == b"kept"
 
 
 def test_a_root_that_moved_is_still_the_root(tmp_path: Path, host_canary: Path) -> None:
-    """A root that is replaced by a link after it was opened does not lead operations elsewhere (H12)."""
+    """If the root is replaced by a link after it was opened, operations do not follow the link (H12)."""
     root = tmp_path / "root"
     root.mkdir()
     with HostSandbox(root) as sandbox:
@@ -164,14 +164,14 @@ def test_a_root_that_moved_is_still_the_root(tmp_path: Path, host_canary: Path) 
 
 
 def test_closing_twice_is_harmless(sandbox: HostSandbox) -> None:
-    """Closing again does nothing."""
+    """Closing a sandbox twice raises no error."""
     sandbox.close()
     sandbox.close()
 
 
 @given(st.text(max_size=40))
 def test_a_resolved_path_lies_in_the_root(tmp_path_factory: pytest.TempPathFactory, path: str) -> None:
-    """Whatever the text, a host path is refused or lies below the root."""
+    """Any text is either refused as a path or resolved to a path in the root."""
     root = tmp_path_factory.getbasetemp()
     try:
         resolved = resolve_sandbox_host_path(root, path)

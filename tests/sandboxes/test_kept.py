@@ -1,4 +1,4 @@
-"""Kept sandboxes: how many of them there are, and who waits for whom."""
+"""Kept sandboxes: how many are kept, and when a task waits for one."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ SPEC, OTHER = SandboxSpec(image=IMAGE), SandboxSpec(image=IMAGE, workdir="/tmp")
 
 
 class Kept:
-    """Something to keep."""
+    """A closable object that stands in for a sandbox."""
 
     def __init__(self) -> None:
         self.closed = False
 
     def close(self) -> None:
-        """Note that it is closed."""
+        """Record the call."""
         self.closed = True
 
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[KeptSandboxes[Kept]]:
-    """Give those of a run on a machine with one core."""
+    """Yield the kept sandboxes of a run on a machine with one core."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     made: KeptSandboxes[Kept] = KeptSandboxes(ScriptedDriver())
     yield made
@@ -41,7 +41,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[KeptSandboxes[Kept]]:
 
 
 def test_a_sandbox_in_use_is_waited_for(kept: KeptSandboxes[Kept], monkeypatch: pytest.MonkeyPatch) -> None:
-    """If every core has one, the next task takes one of these when it is free."""
+    """If as many sandboxes are in use as there are cores, the next task waits for one of them."""
     monkeypatch.setattr(module, "_WAIT_SECONDS", 60)
     first = Kept()
     assert kept.take(SPEC) is None
@@ -60,7 +60,7 @@ def test_a_sandbox_in_use_is_waited_for(kept: KeptSandboxes[Kept], monkeypatch: 
 def test_a_task_whose_predecessor_kept_nothing_starts_its_own_at_once(
     kept: KeptSandboxes[Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its core is free."""
+    """If a task gives no sandbox back, its core is free, and the next task starts a sandbox without waiting."""
     monkeypatch.setattr(module, "_WAIT_SECONDS", 60)
     assert kept.take(SPEC) is None
     kept.put(SPEC, None)
@@ -68,7 +68,7 @@ def test_a_task_whose_predecessor_kept_nothing_starts_its_own_at_once(
 
 
 def test_nobody_waits_for_long(kept: KeptSandboxes[Kept], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests that wait need no core, so more of them may run."""
+    """A task that waited long enough starts a sandbox, so more may be in use than there are cores. All are kept."""
     monkeypatch.setattr(module, "_WAIT_SECONDS", 0.01)
     found = [kept.take(SPEC) for _ in range(3)]
     assert found == [None] * 3
@@ -79,7 +79,7 @@ def test_nobody_waits_for_long(kept: KeptSandboxes[Kept], monkeypatch: pytest.Mo
 
 
 def test_the_oldest_is_closed_if_there_are_too_many(kept: KeptSandboxes[Kept]) -> None:
-    """Tasks may have different specs, and no more are kept than were in use at the same time."""
+    """If more sandboxes are idle than were ever in use at once, the oldest is closed, even if its spec differs."""
     assert kept.take(SPEC) is None
     first, second = Kept(), Kept()
     kept.put(SPEC, first)

@@ -1,4 +1,4 @@
-"""The life of a sandbox: what is refused when, and that each race has somebody who ends what was started."""
+"""The life cycle of a sandbox: what is refused after it is closed or stopped, and races while something starts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SPEC = SandboxSpec(image=ResolvedImage("i", "sha256:0", {}, "amd64"))
 
 
 class PlayedProcess:
-    """A process that may only be ended."""
+    """A fake process that records only whether it was ended."""
 
     ended = False
 
 
 class PlayedSandbox(DriverSandbox[SandboxProcess]):
-    """A sandbox of nothing. ``meanwhile`` happens while it is prepared, and while a command is started."""
+    """A sandbox without a container. It calls ``meanwhile`` while it is prepared and while a command starts."""
 
     meanwhile: Callable[[], object] = staticmethod(lambda: None)
 
@@ -55,7 +55,7 @@ class PlayedSandbox(DriverSandbox[SandboxProcess]):
 
 
 def test_what_is_closed_starts_nothing() -> None:
-    """Closing ends what runs, once, and the sandbox is no longer open."""
+    """Closing a sandbox twice ends its container once, and its commands. A closed sandbox starts no command."""
     siblings: OpenSandboxes[PlayedSandbox] = OpenSandboxes()
     sandbox = PlayedSandbox(siblings)
     sandbox.open(COMMAND)
@@ -70,7 +70,7 @@ def test_what_is_closed_starts_nothing() -> None:
 
 
 def test_a_stopped_run_starts_nothing() -> None:
-    """Neither a new sandbox nor a command in an open one; the open ones are the caller's to close."""
+    """A stopped run creates no sandbox and starts no command. ``stop`` returns the open sandboxes."""
     siblings: OpenSandboxes[PlayedSandbox] = OpenSandboxes()
     sandbox = PlayedSandbox(siblings)
     assert siblings.stop() == {sandbox}
@@ -82,7 +82,7 @@ def test_a_stopped_run_starts_nothing() -> None:
 
 
 def test_a_stop_while_a_sandbox_is_prepared_ends_it() -> None:
-    """The one who stops cannot see it yet, so its creator ends it."""
+    """If a run stops while a sandbox is prepared, its creator ends it, because ``stop`` does not return it yet."""
     siblings: OpenSandboxes[PlayedSandbox] = OpenSandboxes()
     made: list[PlayedSandbox] = []
 
@@ -98,7 +98,7 @@ def test_a_stop_while_a_sandbox_is_prepared_ends_it() -> None:
 
 @pytest.mark.parametrize("how", ["closed", "stopped"])
 def test_a_command_that_is_started_while_its_sandbox_closes_is_ended(how: str) -> None:
-    """The one who closes cannot see it yet, so its starter ends it."""
+    """A command that starts while its sandbox is closed or stopped is ended by the call that started it."""
     siblings: OpenSandboxes[PlayedSandbox] = OpenSandboxes()
     sandbox = PlayedSandbox(siblings)
     sandbox.meanwhile = sandbox.close if how == "closed" else siblings.stop
@@ -109,7 +109,7 @@ def test_a_command_that_is_started_while_its_sandbox_closes_is_ended(how: str) -
 
 
 def test_a_sandbox_that_collects_runs_one_command() -> None:
-    """A second one would change what the first one left."""
+    """A sandbox that collects changes refuses a second command, whose changes would mix with those of the first."""
     sandbox = PlayedSandbox(OpenSandboxes(), SandboxSpec(image=SPEC.image, collect="/app"))
     sandbox.open(COMMAND)
     with pytest.raises(InfrastructureError, match="one command"):
@@ -117,7 +117,7 @@ def test_a_sandbox_that_collects_runs_one_command() -> None:
 
 
 def test_one_thread_claims() -> None:
-    """However many threads try to end something at the same time, one does."""
+    """If several threads claim the same item at the same time, exactly one succeeds."""
     held, won, ready = {1}, list[int](), threading.Barrier(8)
 
     def compete(number: int) -> None:

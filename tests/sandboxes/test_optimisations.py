@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_a_list_switches_off_what_it_names() -> None:
-    """Names are separated by commas; ``all`` stands for every one; nothing leaves all on."""
+    """Names are separated by commas, and ``all`` means every optimisation. Without the variable, all are on."""
     assert Optimisations.from_environment({}) == Optimisations()
     some = Optimisations.from_environment({VARIABLE: "warm-pool, sealed-runtime"})
     assert some == Optimisations(warm_pool=False, sealed_runtime=False)
@@ -27,7 +27,7 @@ def test_a_list_switches_off_what_it_names() -> None:
 
 @pytest.mark.parametrize("listed", ["warm", "all,warm-pool", "WARM-POOL"])
 def test_an_unknown_name_is_refused(listed: str) -> None:
-    """A mistyped name would leave an optimisation on, and the user would not know."""
+    """An unknown name is an error. Otherwise, a mistyped name would leave an optimisation on unnoticed."""
     with pytest.raises(ConfigError, match=VARIABLE) as caught:
         Optimisations.from_environment({VARIABLE: listed})
     assert caught.value.code == "optimisation-unknown"
@@ -36,7 +36,7 @@ def test_an_unknown_name_is_refused(listed: str) -> None:
 
 @pytest.mark.oci
 def test_without_them_nothing_is_prepared(oci_driver: OciDriver) -> None:
-    """No process waits in a cgroup and no container is started early; results are the same."""
+    """Without optimisations, no process waits in a cgroup and no container starts early. Outputs are the same."""
     found = {
         switched: json.loads(
             subprocess.run(

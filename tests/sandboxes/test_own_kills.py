@@ -1,4 +1,4 @@
-"""What runs in a sandbox cannot make its own end look like the machine's, which would be tried again and not scored."""
+"""A process in a sandbox cannot make its own end look like an infrastructure error, which would not be scored."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ x = bytearray(1 << 30)
 def test_an_end_of_its_own_making_is_reported_as_one(
     driver: SandboxDriver, base_image: ResolvedImage, name: str
 ) -> None:
-    """Each attack on its own sandbox ends in a result that can be scored, never in an infrastructure error."""
+    """A process that attacks itself or its sandbox leads to a result, never to an infrastructure error."""
     limits = replace(Limits(), pids=64, memory=128 * MIB)
     spec = SandboxSpec(image=base_image, limits=limits, user=(65534, 65534))
     with driver.create(spec) as sandbox:
@@ -117,7 +117,7 @@ def test_an_end_of_its_own_making_is_reported_as_one(
 def test_a_kill_through_the_engine_is_not_the_sandboxs_own(
     *, docker_driver: DockerDriver, base_image: ResolvedImage, persistent: bool, signal: str
 ) -> None:
-    """``docker kill`` or ``stop`` by somebody else is an infrastructure error. This driver's own kill is none."""
+    """A kill by another client of the engine is an infrastructure error. A kill by the driver itself is not."""
     client = docker_driver.engine.client
     waits = Command(argv=("sh", "-c", "echo on; sleep 60"), timeout_seconds=50)
     with docker_driver.create(SandboxSpec(image=base_image), persistent=persistent) as sandbox:

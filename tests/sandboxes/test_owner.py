@@ -1,4 +1,4 @@
-"""L10: whose a thing is, and when nobody's any more."""
+"""L10: the owner of a resource, and how to tell whether the owner is still running."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ HERE = Owner.current()
 
 
 def test_a_label_says_all() -> None:
-    """An owner comes back from its label."""
+    """Parsing an owner's label returns the same owner."""
     assert Owner.parse(HERE.label()) == HERE
     assert HERE.pid == os.getpid()
 
 
 @pytest.mark.parametrize("label", ["", "x", "a/b/c/d", "a/b/-1/d", "a/b/1", "a/b/1/d/e", "a/b/²/d", "///"])
 def test_other_labels_say_nothing(label: str) -> None:
-    """What no driver wrote is nobody's."""
+    """Parsing a text that is not an owner's label returns ``None``."""
     assert Owner.parse(label) is None
 
 
 def test_our_own_is_alive() -> None:
-    """This process lives, and can be judged from here."""
+    """For this process, ``is_alive`` and ``can_be_judged`` are true."""
     assert HERE.is_alive()
     assert HERE.can_be_judged()
 
 
 def test_an_ended_process_is_gone() -> None:
-    """A process that has ended is gone."""
+    """An owner is alive while its process runs, and not after the process has ended."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     owner = replace(HERE, pid=process.pid, start=start_of(process.pid))
     assert owner.is_alive()
@@ -43,7 +43,7 @@ def test_an_ended_process_is_gone() -> None:
 
 
 def test_a_zombie_is_gone() -> None:
-    """A process that nobody has waited for runs no more, although its pid is taken."""
+    """A process that has ended is not alive, even if its parent has not waited for it and its pid is still taken."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     start = start_of(process.pid)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
@@ -52,17 +52,17 @@ def test_a_zombie_is_gone() -> None:
 
 
 def test_a_pid_that_is_used_again_is_somebody_else() -> None:
-    """A process with the same pid and another start time is not the owner."""
+    """An owner is not alive if the process with its pid has another start time."""
     assert not replace(HERE, start="1").is_alive()
 
 
 def test_another_users_process_is_alive() -> None:
-    """A process that may not be signalled lives all the same."""
+    """Process 1 is alive, even if this process belongs to another user and may not send it signals."""
     assert replace(HERE, pid=1, start=start_of(1)).is_alive()
 
 
 def test_an_owner_elsewhere_cannot_be_judged() -> None:
-    """A process before a reboot or in another pid namespace is beyond judgement; the first is of another boot."""
+    """``can_be_judged`` is false for another boot or pid namespace, and ``is_of_this_boot`` only for another boot."""
     before, elsewhere = replace(HERE, boot="other"), replace(HERE, namespace="other")
     assert not before.can_be_judged()
     assert not elsewhere.can_be_judged()

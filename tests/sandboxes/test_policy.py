@@ -1,4 +1,4 @@
-"""The command policy: what it refuses, what it records, and that containment does not rest on it."""
+"""The command policy: what it refuses, what it records, and that containment does not depend on it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def scripted() -> Sandbox:
-    """Give a sandbox in which every command succeeds."""
+    """Return a sandbox in which every command succeeds."""
     driver = ScriptedDriver()
     driver.program(lambda _argv: True)(lambda _context: 0)
     return driver.create(SandboxSpec(image=driver.resolve_image(DEFAULT_IMAGE)))
 
 
 def command(*argv: str) -> Command:
-    """Return a command."""
+    """Return a command with the arguments ``argv``."""
     return Command(argv=argv, timeout_seconds=20)
 
 
@@ -64,24 +64,28 @@ def command(*argv: str) -> Command:
     ],
 )
 def test_rules(allow: tuple[str, ...], deny: tuple[str, ...], argv: tuple[str, ...], admitted: bool) -> None:
-    """Deny beats allow, a non-empty allow list is complete, ``*`` denies all, names are resolved, strings refused."""
+    """A policy admits a command according to the base name of its executable.
+
+    Deny takes precedence over allow, a non-empty ``allow`` permits only its names, and ``*`` in ``deny`` denies all.
+    A shell with a script string is refused unless ``allow`` contains the shell.
+    """
     assert (CommandPolicy(allow, deny).refusal(argv) is None) is admitted
 
 
 @given(st.lists(st.text(max_size=12), max_size=4).map(tuple))
 def test_deny_all_admits_nothing(argv: tuple[str, ...]) -> None:
-    """Under ``*`` no argv at all is admitted."""
+    """If ``deny`` contains ``*``, every command is refused."""
     assert CommandPolicy(allow=("sh",), deny=("*",)).refusal(argv) is not None
 
 
 @given(st.lists(st.sampled_from(["a", ".", "..", ""]), max_size=6))
 def test_a_name_has_no_directory(parts: list[str]) -> None:
-    """A resolved name never holds a slash."""
+    """The name of an executable never contains a slash."""
     assert "/" not in executable_name("/".join(parts))
 
 
 def test_a_refused_command_does_not_run(scripted: Sandbox) -> None:
-    """A refused command raises a scored failure, and never reaches the sandbox beneath."""
+    """A refused command raises ``CommandDeniedError``, which counts as a failure of the candidate."""
     sandbox = PolicySandbox(scripted, CommandPolicy(deny=("chroot",)))
     with pytest.raises(CommandDeniedError) as raised:
         sandbox.run(command("chroot", "/"))
@@ -94,7 +98,7 @@ def test_a_refused_command_does_not_run(scripted: Sandbox) -> None:
 
 
 def test_every_attempt_is_recorded(scripted: Sandbox) -> None:
-    """Admitted and refused commands are recorded in order, with what was judged."""
+    """Admitted and refused commands are recorded in order, with the executable's name and the reason for a refusal."""
     sandbox = PolicySandbox(scripted, CommandPolicy(deny=("chroot",)))
     assert sandbox.run(command("/bin/ls", "-l")).exit_code == 0
     with pytest.raises(CommandDeniedError):
@@ -106,7 +110,7 @@ def test_every_attempt_is_recorded(scripted: Sandbox) -> None:
 
 
 def test_closing_closes_the_sandbox_beneath() -> None:
-    """Closing the wrapper closes what it wraps."""
+    """Closing a ``PolicySandbox`` closes the sandbox that it wraps."""
     driver = ScriptedDriver()
     sandbox = driver.create(SandboxSpec(image=driver.resolve_image(DEFAULT_IMAGE)))
     PolicySandbox(sandbox, CommandPolicy()).close()
@@ -133,7 +137,7 @@ BYPASSES = {
 def test_the_container_stops_what_a_name_does_not(
     docker_driver: DockerDriver, base_image: ResolvedImage, argv: tuple[str, ...], user: tuple[int, int]
 ) -> None:
-    """A22: with no policy at all, no spelling of ``chroot`` works in a sandbox that does not grant it."""
+    """A22: without a policy, no way to call ``chroot`` works in a sandbox without the capability for it."""
     with docker_driver.create(SandboxSpec(image=base_image, user=user)) as sandbox:
         result = sandbox.run(command(*argv))
     assert b"escaped" not in result.stdout

@@ -1,4 +1,4 @@
-"""Parsing the kernel's files that a process reads in its sandbox."""
+"""Parsing the kernel's files that the self-test reads in a sandbox."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def test_the_last_mount_counts(line: str, expected: dict[str, Mounted]) -> None:
 
 @given(st.text(alphabet="loName:0123 \n\t/Maxrwgrps,=-|", max_size=300))
 def test_nothing_that_is_not_understood_passes(text: str) -> None:
-    """Whatever comes instead of the files is read without trouble, and never as a sandbox that is as asked for."""
+    """Any text instead of the kernel's files is parsed without an error, and fails the checks."""
     found = weaknesses(View.parse(text), Limits())
     assert {"capabilities", "seccomp", "no-new-privileges", "read-only-root"} <= set(found)
 
 
 def test_sockets_of_this_process_are_seen() -> None:
-    """A listening socket is known by its address and number, and one of any other kind is not overlooked."""
+    """A listening TCP socket is found with its address and inode. UDP and Unix sockets are found, too."""
 
     def look() -> Sockets:
         files = [Path(name) for name in SOCKET_FILES]
@@ -84,12 +84,12 @@ def test_sockets_of_this_process_are_seen() -> None:
     ],
 )
 def test_sockets_and_routes_are_found(line: str, others: int, routes: int) -> None:
-    """Every type of socket and route counts; headings do not."""
+    """A line about a socket or route of any type is counted. A heading is not."""
     seen = Sockets.parse(line + "\n")
     assert (len(seen.listening), len(seen.others), len(seen.routes)) == (0, others, routes)
 
 
 @given(st.text())
 def test_any_text_can_be_parsed_for_sockets(text: str) -> None:
-    """Parsing never fails."""
+    """Parsing any text for sockets raises no error."""
     assert isinstance(Sockets.parse(text), Sockets)

@@ -1,4 +1,4 @@
-"""Selecting a driver: a named one is used; ``auto`` selects the strongest and says why."""
+"""Selecting a driver: a named one is used; ``auto`` selects ``oci``, or Docker with the reason if ``oci`` is weaker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_ENGINE = EngineError("no Docker Engine answers", hint="install one")
 
 
 class Machine:
-    """A machine on which each driver works or does not. Records opened and closed drivers, and messages."""
+    """A simulated machine on which each driver works or fails. Records opened and closed drivers, and messages."""
 
     def __init__(self) -> None:
         self.weaker: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Machine:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Give a machine on which both drivers work."""
+    """Return a simulated machine on which both drivers work."""
     machine = Machine()
     monkeypatch.setattr(oci, "OciDriver", machine.oci())
     monkeypatch.setattr(docker_driver_module, "DockerDriver", machine.docker())
@@ -85,21 +85,21 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.mark.parametrize("name", ["docker", "oci"])
 def test_a_named_driver_is_used(machine: Machine, name: str) -> None:
-    """Only that driver is opened, with the runtime; Docker's also with the run id, for its labels."""
+    """Only the named driver is opened, with the runtime. Docker's also gets the run id, for its labels."""
     assert machine.open(name, "runsc").name == name
     assert machine.opened == [{"docker": "docker runsc run", "oci": "oci runsc"}[name]]
     assert machine.messages == []
 
 
 def test_auto_selects_oci_if_nothing_is_weaker(machine: Machine) -> None:
-    """The faster and stronger driver is the default, and no engine is contacted."""
+    """``auto`` selects ``oci``, the faster driver, if it enforces everything, and does not open the Docker driver."""
     assert machine.open("auto").name == "oci"
     assert machine.opened == ["oci None"]
     assert machine.messages == []
 
 
 def test_auto_selects_docker_if_oci_is_weaker(machine: Machine) -> None:
-    """``auto`` never selects an ordinary user's sandboxes without limits. It selects Docker and gives the reason."""
+    """If the ``oci`` driver does not enforce every limit, ``auto`` selects Docker and gives the reason."""
     machine.weaker = ("memory", "pids")
     assert machine.open("auto").name == "docker"
     assert machine.closed == ["oci"]
@@ -108,7 +108,7 @@ def test_auto_selects_docker_if_oci_is_weaker(machine: Machine) -> None:
 
 
 def test_auto_selects_docker_if_the_probe_fails(machine: Machine) -> None:
-    """If the first sandbox cannot be created, neither can others."""
+    """If the ``oci`` driver cannot create its first sandbox, ``auto`` selects Docker and gives the reason."""
     machine.unproven = InfrastructureError("a sandbox could not be made: no overlay")
     assert machine.open("auto").name == "docker"
     assert "no overlay" in machine.messages[0]
@@ -117,7 +117,7 @@ def test_auto_selects_docker_if_the_probe_fails(machine: Machine) -> None:
 
 @pytest.mark.parametrize("problem", ["no_oci", "unproven"])
 def test_auto_selects_docker_if_oci_is_unavailable(machine: Machine, problem: str) -> None:
-    """Without a runtime, or after a failed probe, Docker is used and the reason given."""
+    """If ``oci`` has no runtime or its probe fails, ``auto`` selects Docker and gives the reason."""
     setattr(machine, problem, NO_CRUN)
     assert machine.open("auto").name == "docker"
     assert "crun is not installed" in machine.messages[0]
@@ -143,7 +143,7 @@ def test_if_neither_works_both_reasons_are_given(machine: Machine, why: str) -> 
 
 
 def test_oci_by_name_may_be_weaker_and_says_so(machine: Machine) -> None:
-    """A user who names it gets it, and a message about what is weaker."""
+    """If the user names ``oci``, it is used even if it is weaker, and a message says what is not enforced."""
     machine.weaker = ("groups",)
     assert machine.open("oci").name == "oci"
     assert machine.closed == []
@@ -152,7 +152,7 @@ def test_oci_by_name_may_be_weaker_and_says_so(machine: Machine) -> None:
 
 @pytest.mark.parametrize("problem", ["no_oci", "unproven"])
 def test_oci_by_name_is_never_replaced(machine: Machine, problem: str) -> None:
-    """A user who names it gets its error, never another driver, and nothing stays open."""
+    """If the user names ``oci`` and it fails, its error is raised. No other driver is opened, and none stays open."""
     setattr(machine, problem, NO_CRUN)
     with pytest.raises(EngineError, match="crun is not installed"):
         machine.open("oci")
@@ -161,7 +161,7 @@ def test_oci_by_name_is_never_replaced(machine: Machine, problem: str) -> None:
 
 
 def test_an_interrupt_while_proving_leaves_nothing_open(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C during the probe closes the driver."""
+    """Ctrl-C while the driver is probed closes the driver."""
 
     def interrupted() -> Any:
         raise KeyboardInterrupt
@@ -173,7 +173,7 @@ def test_an_interrupt_while_proving_leaves_nothing_open(machine: Machine, monkey
 
 
 def test_every_weakness_has_a_description(machine: Machine) -> None:
-    """Every restriction that can be weaker is described to the user."""
+    """The message about a weaker driver describes every restriction that can be weaker."""
     from securebench.sandboxes.enforcement import ENFORCEABLE
 
     machine.weaker = tuple(ENFORCEABLE)

@@ -63,7 +63,7 @@ WELL = NETWORK + USERS + MOUNTS + LIMITS + STATUS
 
 
 def of_gvisor() -> str:
-    """Return what a process sees in gVisor: no limits, no line for new privileges, gVisor's own users."""
+    """Return the kernel's files in gVisor: without limits, without some lines, and with gVisor's own users."""
     status = STATUS.replace("NoNewPrivs:\t1\n", "").replace("CapAmb:\t0000000000000000\n", "")
     mounts = "none / 9p ro,trans=fd,cache=fscache 0 0\nnone /tmp tmpfs rw,mode=1777,size=268435456 0 0\n"
     return NETWORK + HOST_USERS + mounts + status
@@ -74,7 +74,7 @@ def of_gvisor() -> str:
     [(WELL, ""), (CGROUP + WELL, "crun"), (WELL.replace("Groups:\t65533", "Groups:\t "), ""), (of_gvisor(), "runsc")],
 )
 def test_a_fully_isolated_sandbox_has_no_weakness(seen: str, runtime: str) -> None:
-    """I17, I18: loopback only, no user of the host, no capabilities, nothing writable: no problem is found."""
+    """I17, I18: no problem is found in the files of a fully isolated sandbox, including one of gVisor."""
     assert weaknesses(View.parse(seen), Limits(), runtime) == {}
 
 
@@ -111,7 +111,7 @@ def test_each_weakness_is_named(seen: str, name: str, problem: str) -> None:
 
 
 def test_an_empty_view_fails_every_check() -> None:
-    """A restriction that cannot be checked counts as missing; limits are tested separately, by hitting them."""
+    """A restriction that cannot be checked counts as missing. Some limits are tested separately, by exceeding them."""
     found = weaknesses(View.parse(""), Limits())
     assert set(found) == {*ENFORCEABLE, "kernel-settings"} - {"memory", "pids", "cpu"}
 
@@ -125,7 +125,7 @@ def test_gvisor_may_lack_some_lines() -> None:
 
 
 class Machine(ScriptedDriver):
-    """A machine whose sandboxes see ``seen``, and which enforces only the limits in ``enforced``."""
+    """A driver whose sandboxes read ``seen`` as the kernel's files. It enforces only the limits in ``enforced``."""
 
     def __init__(
         self, seen: str, *, enforced: tuple[str, ...] = ("memory", "pids"), weaker: tuple[str, ...] = ()
@@ -148,7 +148,7 @@ class Machine(ScriptedDriver):
 
 
 def test_a_machine_that_enforces_everything_passes() -> None:
-    """If everything is enforced, nothing is raised. If cgroups are visible, no limit has to be hit."""
+    """If everything is enforced, no error is raised. If cgroups are visible, no limit is exceeded on purpose."""
     machine = Machine(WELL)
     require_isolation(machine, machine.image)
     assert len(machine.commands) == 3
@@ -173,7 +173,7 @@ def test_an_unenforced_limit_is_reported(name: str) -> None:
 
 
 def test_gvisors_thread_limit_is_not_tested() -> None:
-    """In gVisor a limit of one process proves nothing; the memory limit shows whether cgroups apply."""
+    """With gVisor, only the memory limit is tested, which shows whether cgroups apply. The process limit is not."""
     machine = Machine(of_gvisor(), enforced=("memory",))
     assert inspect_sandbox(machine.create, machine.image, "runsc") == {}
     loose = Machine(of_gvisor(), enforced=())
@@ -181,7 +181,7 @@ def test_gvisors_thread_limit_is_not_tested() -> None:
 
 
 def test_only_declared_weaknesses_are_accepted() -> None:
-    """A restriction that the driver itself declares weaker is accepted, and no other."""
+    """A problem is accepted if the driver declares the restriction weaker. Any other problem is an error."""
     seen = WELL.replace(USERS, HOST_USERS).replace("Seccomp:\t2", "Seccomp:\t0")
     honest = Machine(seen, weaker=("user-namespace", "file-owners", "seccomp"))
     require_isolation(honest, honest.image)
@@ -192,7 +192,7 @@ def test_only_declared_weaknesses_are_accepted() -> None:
 
 
 def test_a_sandbox_that_cannot_be_inspected_is_rejected() -> None:
-    """An image without ``/bin/cat`` fails the self-test too: unknown is not isolated."""
+    """An image without ``/bin/cat`` fails the self-test, because its sandbox cannot be inspected."""
     driver = ScriptedDriver()
     with pytest.raises(EngineError, match="could not be inspected"):
         require_isolation(driver, driver.add_image("empty:1"))
@@ -225,7 +225,7 @@ def test_a_wrong_forwarded_port_is_reported(lines: list[str], inodes: list[int],
 
 
 class WithPorts(Machine):
-    """A machine whose sandboxes with forwarded ports see ``beside`` in addition to a good sandbox's files."""
+    """A driver whose sandboxes read ``beside`` in addition to the files of an isolated sandbox if they have a port."""
 
     def __init__(self, beside: str) -> None:
         super().__init__(WELL)
@@ -243,7 +243,7 @@ class WithPorts(Machine):
 
 @pytest.mark.parametrize(("beside", "why"), [("", "listening sockets"), (ETHERNET, "eth0")])
 def test_a_driver_with_wrong_ports_is_rejected(beside: str, why: str) -> None:
-    """J01, J03: if a forwarded port is missing, or is a network, a run that needs one does not start."""
+    """J01, J03: a driver is rejected if a forwarded port is missing or comes with a network, and the run needs one."""
     machine = WithPorts(beside)
     require_isolation(machine, machine.image)
     with pytest.raises(EngineError, match=why) as caught:
@@ -253,7 +253,7 @@ def test_a_driver_with_wrong_ports_is_rejected(beside: str, why: str) -> None:
 
 @pytest.mark.every_driver
 def test_every_driver_passes_with_ports(driver: SandboxDriver, base_image: ResolvedImage) -> None:
-    """Every driver passes the self-test with a forwarded port, and closes the sockets that it opened for it."""
+    """Every driver that supports forwarded ports passes the self-test with one."""
     try:
         driver.self_test(base_image, forwarded_ports=True)
     except EgressError as error:

@@ -1,4 +1,4 @@
-"""A wrapper passes on every operation of a contract, so that a new operation cannot be forgotten."""
+"""Wrappers forward every operation of their interface. The test fails if a new operation is not forwarded."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxProcess
 from securebench.sandboxes.wrapping import WrappedDriver, WrappedProcess, WrappedSandbox
 
 OWN = {"identity", "from_settings", "open_for_run", "run", "settings_model"}
-"""What a wrapper has itself: it is an extension of its own, and runs commands by its own ``open``."""
+"""Names that wrappers do not forward: those of every extension, and ``run``, which calls the wrapper's ``open``."""
 
 
 class Recorder:
-    """Records every call, and returns its name."""
+    """An object that has every method. Each records its calls and returns the method's name."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
@@ -33,7 +33,7 @@ class Recorder:
     [(SandboxDriver, WrappedDriver), (Sandbox, WrappedSandbox), (SandboxProcess, WrappedProcess)],
 )
 def test_every_operation_is_passed_on(contract: type, wrapper: Any) -> None:
-    """Each public method is called on what is wrapped, with its arguments, and its result returned."""
+    """Each public method of a wrapper calls the inner method with the same arguments and returns its result."""
     names = {name for name in dir(contract) if not name.startswith("_")} - OWN
     for name in names:
         inner = Recorder()

@@ -1,4 +1,4 @@
-"""Getting the agent programs for the tests: had, not to be had, or an error."""
+"""``scripts/agents.py`` installs the agent programs, prints why they are not available, or fails."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give an empty cache, and no registry."""
+    """Use an empty cache, and a registry that cannot be reached."""
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "images"))
     monkeypatch.setenv("SECUREBENCH_NPM_REGISTRY", "http://127.0.0.1:9")
 
 
 def test_a_registry_that_does_not_serve_is_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    """Tests are skipped with it."""
+    """If the npm registry cannot be reached, the reason is printed with exit code 0, and tests are skipped."""
     assert main() == 0
     assert capsys.readouterr().out.startswith("the npm registry 127.0.0.1:9 cannot provide @openai/codex")
 
 
 def test_an_exchanged_archive_is_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It never goes unnoticed as tests that were skipped."""
+    """An archive with a wrong digest is an error. It is not printed as a reason to skip tests."""
     with fake_npm() as npm:
         monkeypatch.setenv("SECUREBENCH_NPM_REGISTRY", npm.url)
         known = PROGRAMS["codex"]
@@ -43,7 +43,7 @@ def test_an_exchanged_archive_is_an_error(capsys: pytest.CaptureFixture[str], mo
 
 @pytest.mark.agents
 def test_what_is_there_is_no_reason(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the cache of this user, where 'make test' has put them, no registry is needed."""
+    """If the agent programs are in this user's cache, where 'make test' puts them, no registry is needed."""
     monkeypatch.delenv(DIRECTORY_VARIABLE)
     assert main() == 0
     assert capsys.readouterr().out.strip() == ""

@@ -1,4 +1,4 @@
-"""CI: one command, and nothing of it is left, however it ends."""
+"""``.ci/run`` runs ``make test`` and then stops the engine and removes its files, however the run ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePrograms:
-    """Give a clone whose engine script only writes down that it was called, and with which state."""
+    """Create a clone whose ``.venv/bin/python`` only records its calls, and return its fake programs."""
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -40,7 +40,7 @@ def _run(tmp_path: Path) -> subprocess.CompletedProcess[str]:
 def test_it_runs_the_developers_command_and_stops_the_engine(
     programs: FakePrograms, tmp_path: Path, status: int
 ) -> None:
-    """Its exit code is that of 'make test', and what that started is stopped in any case."""
+    """The exit code is that of 'make test'. The engine is stopped whether 'make test' passes or fails."""
     programs.add("make", f'echo "$SECUREBENCH_ENGINE_STATE" >"{tmp_path}/state"; exit {status}')
     assert _run(tmp_path).returncode == status
     assert programs.called() == ["make test", "down scripts/engine.py down"]
@@ -50,7 +50,7 @@ def test_it_runs_the_developers_command_and_stops_the_engine(
 
 
 def test_a_failure_shows_the_engines_last_errors(programs: FakePrograms, tmp_path: Path) -> None:
-    """The log is not kept, so what matters of it is printed: its errors, not its chatter."""
+    """If the run fails, the errors in the engine's log are printed, because the log is deleted. Other lines are not."""
     log = "level=info msg=starting\\nlevel=error msg=no-space-left\\n"
     programs.add("make", f'printf "{log}" >"$SECUREBENCH_ENGINE_STATE/dockerd.log"; exit 2')
     shown = _run(tmp_path).stdout
@@ -59,7 +59,7 @@ def test_a_failure_shows_the_engines_last_errors(programs: FakePrograms, tmp_pat
 
 
 def test_an_engine_that_cannot_be_stopped_fails_the_run(programs: FakePrograms, tmp_path: Path) -> None:
-    """Something is left: that is not a pass."""
+    """If the engine cannot be stopped, the run fails although 'make test' passed."""
     programs.add("make")
     (tmp_path / ".venv" / "bin" / "python").write_text("#!/bin/sh\nexit 1\n")
     assert _run(tmp_path).returncode == 1
@@ -69,9 +69,9 @@ def test_an_engine_that_cannot_be_stopped_fails_the_run(programs: FakePrograms, 
 def test_a_stopped_run_stops_the_engine_too(
     programs: FakePrograms, tmp_path: Path, number: signal.Signals, status: int
 ) -> None:
-    """A signal ends it with the usual code, after the engine was stopped."""
+    """A signal ends the run with exit code 128 plus the signal's number, after the engine was stopped."""
     programs.add("make", f'touch "{tmp_path}/started"; sleep 1')
-    # Where the tests themselves run in the background, SIGINT is ignored, and a child would inherit that.
+    # If the tests run in the background, they ignore SIGINT, and a child process would inherit that.
     command = ["env", "--default-signal=INT", str(tmp_path / ".ci" / "run")]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL) as running:
         while not (tmp_path / "started").exists():

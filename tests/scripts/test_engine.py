@@ -1,4 +1,4 @@
-"""Getting an engine: what answers is used, what is missing is installed and started, what was started is stopped."""
+"""``scripts/engine.py`` uses a running engine, or installs and starts one, and stops only what it started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scripts import engine
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# A daemon outlives the object by which it was started: that is what it is for.
+# The daemon must keep running after the Popen object that started it is deleted, so this warning is expected.
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 
 NOTHING_THERE = EngineProblem("no engine answers", replaceable=True)
@@ -26,7 +26,7 @@ DAEMON = 'echo $$ >"$2"; echo hello from dockerd; touch "{ready}"; while :; do s
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePrograms:
-    """Give root on a Debian machine without systemd, and without an engine."""
+    """Simulate a machine without systemd and without an engine, for root. Return its fake programs."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(engine, "SYSTEMD", tmp_path / "no-systemd")
     programs = only_these_programs(tmp_path, monkeypatch)
@@ -38,7 +38,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePrograms:
 
 @pytest.fixture
 def setup(tmp_path: Path, programs: FakePrograms) -> Iterator[EngineSetup]:
-    """Give the set-up of that machine; its engine answers once a daemon has made the file ``ready``."""
+    """Yield the set-up of the simulated machine. Its engine answers once a daemon has created the file ``ready``."""
     ready = tmp_path / "ready"
     setup = EngineSetup(
         state=tmp_path / "state",
@@ -65,7 +65,7 @@ def _runs(pid: int) -> bool:
 
 
 def test_an_engine_that_answers_is_used(setup: EngineSetup, programs: FakePrograms, tmp_path: Path) -> None:
-    """Nothing is installed, started or written."""
+    """If an engine answers, nothing is installed, started or written."""
     (tmp_path / "ready").touch()
     setup.up()
     assert programs.called() == []
@@ -73,7 +73,7 @@ def test_an_engine_that_answers_is_used(setup: EngineSetup, programs: FakeProgra
 
 
 def test_an_installed_engine_is_started_and_stopped(setup: EngineSetup, programs: FakePrograms) -> None:
-    """After ``up`` it runs, after ``down`` it does not; nothing was installed."""
+    """``up`` starts an installed dockerd without installing anything, and ``down`` stops it."""
     _install_daemon(programs)
     setup.up()
     pid = _pid(setup)
@@ -85,7 +85,7 @@ def test_an_installed_engine_is_started_and_stopped(setup: EngineSetup, programs
 
 
 def test_a_second_up_does_nothing(setup: EngineSetup, programs: FakePrograms) -> None:
-    """The engine of the first is used."""
+    """A second ``up`` uses the engine that the first one started."""
     _install_daemon(programs)
     setup.up()
     setup.up()
@@ -93,12 +93,12 @@ def test_a_second_up_does_nothing(setup: EngineSetup, programs: FakePrograms) ->
 
 
 def test_the_daemon_holds_nothing_of_who_started_it(setup: EngineSetup, programs: FakePrograms) -> None:
-    """It has a session of its own, no input, its output in a file, and no pipe: a pipe would hold CI open."""
+    """The daemon has its own session, no input, and its output in a file. An inherited pipe would make CI wait."""
     _install_daemon(programs)
     setup.up()
     pid = _pid(setup)
     files = {path.name: str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
-    # 10 is the script that the fake's shell reads.
+    # Descriptor 10 is the script of the fake dockerd, which its shell reads.
     assert {name: target for name, target in files.items() if name != "10"} == {
         "0": "/dev/null",
         "1": str(setup.log),
@@ -110,7 +110,7 @@ def test_the_daemon_holds_nothing_of_who_started_it(setup: EngineSetup, programs
 
 
 def test_a_missing_engine_is_installed(setup: EngineSetup, programs: FakePrograms) -> None:
-    """On Debian: package lists first, then docker.io, without a question and without a service manager."""
+    """Without systemd, apt updates its lists and installs docker.io without questions; then dockerd is started."""
     _install_daemon(programs)
     (programs.directory / "dockerd").rename(programs.directory / "later")
     programs.add(
@@ -127,13 +127,13 @@ def test_a_missing_engine_is_installed(setup: EngineSetup, programs: FakeProgram
 
 
 def test_elsewhere_it_says_what_to_do(setup: EngineSetup) -> None:
-    """A machine that is neither Debian nor Ubuntu gets instructions."""
+    """On a machine without apt, the error says how to install an engine."""
     with pytest.raises(SetupError, match=r"neither Debian nor Ubuntu\n.*install and start Docker Engine"):
         setup.up()
 
 
 def test_a_failed_installation_says_what_to_do(setup: EngineSetup, programs: FakePrograms) -> None:
-    """Apt's failure ends the set-up: nothing is started."""
+    """If apt fails, the set-up ends with an error and starts nothing."""
     programs.add("apt-get", "exit 100")
     with pytest.raises(SetupError, match="apt-get could not install docker"):
         setup.up()
@@ -141,7 +141,7 @@ def test_a_failed_installation_says_what_to_do(setup: EngineSetup, programs: Fak
 
 
 def test_trouble_that_another_engine_would_not_mend_is_told(programs: FakePrograms, tmp_path: Path) -> None:
-    """An engine that was asked for, or that this user may not use, is not replaced by one of ours."""
+    """If an engine was selected, or this user may not use it, no other engine is started and the problem is raised."""
     _install_daemon(programs)
     problem = EngineProblem("you may not use it\n    hint: join its group", replaceable=False)
     setup = EngineSetup(state=tmp_path / "state", find_problem=lambda: problem)
@@ -151,7 +151,7 @@ def test_trouble_that_another_engine_would_not_mend_is_told(programs: FakeProgra
 
 
 def test_a_daemon_that_ends_at_once_is_reported_with_its_last_words(setup: EngineSetup, programs: FakePrograms) -> None:
-    """The end of its output is in the error, at once."""
+    """If dockerd exits early, an error with the end of its output is raised without further waiting."""
     _install_daemon(programs, "echo no cgroup mount; exit 3")
     started = time.monotonic()
     with pytest.raises(SetupError, match="exited with 3:\n    no cgroup mount"):
@@ -162,7 +162,7 @@ def test_a_daemon_that_ends_at_once_is_reported_with_its_last_words(setup: Engin
 def test_a_daemon_that_never_answers_is_given_up(
     setup: EngineSetup, programs: FakePrograms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The wait is bounded, and ``down`` still stops what runs."""
+    """The wait for an engine is limited. After it has failed, ``down`` still stops the daemon."""
     monkeypatch.setattr(engine, "START_SECONDS", 0.5)
     _install_daemon(programs, 'echo $$ >"$2"; echo waiting; while :; do sleep 0.05; done')
     with pytest.raises(SetupError, match="no engine answers after"):
@@ -175,7 +175,7 @@ def test_a_daemon_that_never_answers_is_given_up(
 def test_a_daemon_that_does_not_end_is_killed_with_its_containerd(
     setup: EngineSetup, programs: FakePrograms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CI is never held open by an engine that hangs."""
+    """If dockerd and its containerd ignore SIGTERM, ``down`` kills both, so that CI never waits for them."""
     monkeypatch.setattr(engine, "STOP_SECONDS", 0.5)
     programs.add("containerd", "trap '' TERM; while :; do sleep 0.05; done")
     _install_daemon(programs, "trap '' TERM; containerd & " + DAEMON)
@@ -189,7 +189,7 @@ def test_a_daemon_that_does_not_end_is_killed_with_its_containerd(
 
 
 def _child_named(parent: int, name: str) -> int:
-    """Return the child of that name: a shell gives it a moment after it was started."""
+    """Return the pid of the child process ``name``. Wait for it, because the shell starts it a moment later."""
     until = time.monotonic() + 10
     while time.monotonic() < until:
         for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
@@ -200,7 +200,7 @@ def _child_named(parent: int, name: str) -> int:
 
 
 def test_only_what_was_started_here_is_stopped(setup: EngineSetup) -> None:
-    """A process that has the number of a daemon long gone is left alone."""
+    """If the pid of an ended daemon now belongs to another process, ``down`` does not stop that process."""
     with subprocess.Popen(["sleep", "60"]) as stranger:
         setup.state.mkdir()
         setup.pid_file.write_text(str(stranger.pid))
@@ -210,7 +210,7 @@ def test_only_what_was_started_here_is_stopped(setup: EngineSetup) -> None:
 
 
 def test_down_without_up_does_nothing(setup: EngineSetup, programs: FakePrograms) -> None:
-    """It may always be called."""
+    """``down`` runs no program if ``up`` was never called."""
     setup.down()
     assert programs.called() == []
 
@@ -218,7 +218,7 @@ def test_down_without_up_does_nothing(setup: EngineSetup, programs: FakePrograms
 def test_under_systemd_the_service_is_started_and_stopped(
     setup: EngineSetup, programs: FakePrograms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Units that ran before stay; the others are stopped again."""
+    """``up`` starts docker.service. ``down`` stops only the units that were not running before ``up``."""
     monkeypatch.setattr(engine, "SYSTEMD", tmp_path)
     programs.add("dockerd", "exit 1")
     programs.add(
@@ -237,7 +237,7 @@ def test_under_systemd_the_service_is_started_and_stopped(
 def test_an_ordinary_user_starts_it_through_sudo(
     setup: EngineSetup, programs: FakePrograms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sudo that asks no question is used, for the daemon and for its end."""
+    """An ordinary user starts and stops dockerd with ``sudo -n``, which never asks for a password."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     programs.add("true")
     programs.add("sudo", 'shift; exec "$@"')
@@ -252,7 +252,7 @@ def test_an_ordinary_user_starts_it_through_sudo(
 def test_an_ordinary_user_without_sudo_is_told_what_an_administrator_must_do(
     setup: EngineSetup, programs: FakePrograms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither root nor sudo: instructions, and nothing is tried."""
+    """Without root or sudo, the error contains instructions, and no program is run."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     _install_daemon(programs)
     with pytest.raises(SetupError, match=r"no engine answers\n    hint: as an administrator, install and start"):
@@ -261,7 +261,7 @@ def test_an_ordinary_user_without_sudo_is_told_what_an_administrator_must_do(
 
 
 def test_an_engine_named_by_the_environment_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With DOCKER_HOST set, only that engine will do."""
+    """If DOCKER_HOST names an engine that does not answer, no other engine may be started."""
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     problem = find_problem()
     assert problem is not None
@@ -272,7 +272,7 @@ def test_an_engine_named_by_the_environment_is_not_replaced(tmp_path: Path, monk
 def test_where_nothing_was_asked_for_and_nothing_is_there_ours_may_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No variable, no context, no socket: that is what the set-up is for."""
+    """If no engine is selected by a variable or a context, and no socket exists, an engine may be started."""
     for name in ("DOCKER_HOST", "DOCKER_CONTEXT", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
@@ -284,7 +284,7 @@ def test_where_nothing_was_asked_for_and_nothing_is_there_ours_may_be_started(
 
 @pytest.mark.parametrize("arguments", [[], ["sideways"], ["up", "down"]])
 def test_other_arguments_get_the_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2, and what the script does."""
+    """Invalid arguments result in the usage message and exit code 2."""
     assert main(arguments) == 2
     assert "engine.py up" in capsys.readouterr().err
 
@@ -292,7 +292,7 @@ def test_other_arguments_get_the_usage(arguments: list[str], capsys: pytest.Capt
 def test_an_error_is_one_message_and_exit_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No traceback: what is wrong and what to do."""
+    """A failure is printed as an error message instead of a traceback, and the exit code is 1."""
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     monkeypatch.setenv("SECUREBENCH_ENGINE_STATE", str(tmp_path / "state"))
     assert main(["up"]) == 1

@@ -1,4 +1,4 @@
-"""Making the environment: once, from the locks, on machines that lack parts of Python; and again only when it must."""
+"""``setup_env.sh`` creates the environment from a lock, even if parts of Python are missing, and only if necessary."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ case "$*" in
   *'pip install'*) test ! -e "{machine}/no-network" ;;
 esac
 """
-"""A Python that answers the script's questions, and 'makes' an environment by copying itself."""
+"""A fake Python. It answers the script's questions and creates an environment by copying itself."""
 
 INSTALL = "-m pip install --quiet --disable-pip-version-check"
 
@@ -38,7 +38,7 @@ class Machine:
     programs: FakePrograms
 
     def run(self, kind: str = "runtime") -> subprocess.CompletedProcess[str]:
-        """Run the script, and forget what was called before."""
+        """Delete the recorded calls, and run the script."""
         self.programs.calls.unlink(missing_ok=True)
         return subprocess.run(
             [self.clone / "scripts" / "setup_env.sh", kind], check=False, capture_output=True, text=True, cwd="/"
@@ -49,13 +49,13 @@ class Machine:
         return [call.split(INSTALL, 1)[1].strip() for call in self.programs.called() if INSTALL in call]
 
     def add_python(self, *, too_old: int = 0) -> None:
-        """Put a python3 on PATH."""
+        """Put a fake python3 on PATH. With ``too_old=1``, its version is too old."""
         self.programs.add("python3", PYTHON.format(machine=self.directory, too_old=too_old))
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Give a fresh clone on a machine with a complete Python."""
+    """Return a fresh clone on a machine with a complete Python."""
     monkeypatch.delenv("PYTHON", raising=False)
     clone = tmp_path / "a clone"
     for name in ("scripts", "requirements"):
@@ -70,7 +70,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_a_fresh_clone_gets_an_environment_from_the_lock(machine: Machine) -> None:
-    """Everything is installed by hash, then the project itself, and pip never looks for other packages."""
+    """The locked packages are installed by hash, then the project. pip resolves no dependencies."""
     done = machine.run()
     assert done.returncode == 0, done.stderr
     assert machine.installed() == [
@@ -81,14 +81,14 @@ def test_a_fresh_clone_gets_an_environment_from_the_lock(machine: Machine) -> No
 
 
 def test_the_locks_list_all_packages_that_others_need() -> None:
-    """A lock is installed without resolving it, so a missing package would only be noticed at its import."""
+    """``pip check`` finds no missing package. Installing from a lock would not, because pip resolves nothing then."""
     argv = [sys.executable, "-m", "pip", "check"]
     done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
 
 
 def test_a_second_run_does_nothing(machine: Machine) -> None:
-    """It only looks whether the environment still works."""
+    """A second run installs nothing and creates no environment."""
     machine.run()
     done = machine.run()
     assert (done.returncode, done.stderr, machine.installed()) == (0, "", [])
@@ -97,7 +97,7 @@ def test_a_second_run_does_nothing(machine: Machine) -> None:
 
 @pytest.mark.parametrize("name", ["requirements/runtime.txt", "pyproject.toml"])
 def test_a_change_of_what_it_is_made_from_installs_again(machine: Machine, name: str) -> None:
-    """A new lock or project file: the same environment is brought up to date."""
+    """If the lock or the project file changes, the packages are installed again into the same environment."""
     machine.run()
     path = machine.clone / name
     path.write_text(path.read_text() + "\n# changed\n")
@@ -107,7 +107,7 @@ def test_a_change_of_what_it_is_made_from_installs_again(machine: Machine, name:
 
 
 def test_the_developers_environment_will_do_for_a_run_but_not_the_other_way(machine: Machine) -> None:
-    """The developers' lock holds all of the other."""
+    """The ``dev`` lock includes all ``runtime`` packages, so a ``dev`` environment is enough for ``runtime``."""
     machine.run("dev")
     assert machine.installed()[0] == "--no-deps --require-hashes -r requirements/dev.txt"
     machine.run("runtime")
@@ -119,7 +119,7 @@ def test_the_developers_environment_will_do_for_a_run_but_not_the_other_way(mach
 
 
 def test_an_environment_whose_python_is_gone_is_made_anew(machine: Machine) -> None:
-    """After an upgrade of the system's Python the old environment is of no use."""
+    """If the environment's Python does not work, as after a system upgrade, the environment is created again."""
     machine.run()
     (machine.clone / ".venv" / "bin" / "python").write_text("#!/no/such/python\n")
     (machine.clone / ".venv" / "old").touch()
@@ -129,7 +129,7 @@ def test_an_environment_whose_python_is_gone_is_made_anew(machine: Machine) -> N
 
 
 def test_a_moved_clone_is_set_up_anew(machine: Machine) -> None:
-    """An environment has its place written into it."""
+    """A moved clone is installed again, because an environment contains its own path."""
     machine.run()
     moved = Machine(machine.clone.rename(machine.directory / "moved"), machine.directory, machine.programs)
     moved.run()
@@ -137,7 +137,7 @@ def test_a_moved_clone_is_set_up_anew(machine: Machine) -> None:
 
 
 def test_an_installation_that_failed_is_tried_again(machine: Machine) -> None:
-    """Only a finished environment gets the stamp."""
+    """A run after a failed installation installs again, because only a finished environment gets the stamp."""
     (machine.directory / "no-network").touch()
     assert machine.run().returncode != 0
     (machine.directory / "no-network").unlink()
@@ -146,7 +146,7 @@ def test_an_installation_that_failed_is_tried_again(machine: Machine) -> None:
 
 
 def test_debians_missing_half_of_venv_is_installed(machine: Machine) -> None:
-    """Where ensurepip is missing, apt gets the package of this very Python."""
+    """If ensurepip is missing, apt installs the venv package for the version of this Python."""
     (machine.directory / "ensurepip").unlink()
     machine.programs.add("apt-get", f'case "$*" in *install*) touch "{machine.directory}/ensurepip";; esac')
     machine.programs.add("sudo", 'test "$1" = -n && shift; exec "$@"')
@@ -158,7 +158,7 @@ def test_debians_missing_half_of_venv_is_installed(machine: Machine) -> None:
 
 @pytest.mark.parametrize("apt", ["", "exit 100", "exit 0"], ids=["none", "fails", "does not help"])
 def test_where_that_does_not_help_it_says_what_to_do(machine: Machine, apt: str) -> None:
-    """No apt, no root or no such package: one message, and the way out."""
+    """If apt is missing, fails or does not provide ensurepip, the error has a hint, and no environment is created."""
     (machine.directory / "ensurepip").unlink()
     if apt:
         machine.programs.add("apt-get", apt)
@@ -172,7 +172,7 @@ def test_where_that_does_not_help_it_says_what_to_do(machine: Machine, apt: str)
 
 @pytest.mark.parametrize("too_old", [True, False])
 def test_a_machine_without_a_new_enough_python_is_told_so(machine: Machine, *, too_old: bool) -> None:
-    """Python 3.11 or later is required; the message says how to name one."""
+    """Without Python 3.11 or later, the script fails, and the message says how to select a Python."""
     (machine.programs.directory / "python3").unlink()
     if too_old:
         machine.add_python(too_old=1)
@@ -183,7 +183,7 @@ def test_a_machine_without_a_new_enough_python_is_told_so(machine: Machine, *, t
 
 
 def test_a_named_python_is_used(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PYTHON says which."""
+    """The Python that the variable PYTHON names is used."""
     named = machine.directory / "my-python"
     (machine.programs.directory / "python3").rename(named)
     monkeypatch.setenv("PYTHON", str(named))
@@ -191,7 +191,7 @@ def test_a_named_python_is_used(machine: Machine, monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_unknown_kind_is_refused(machine: Machine) -> None:
-    """There is a lock for each kind, and no other."""
+    """A kind without a lock is refused, and the error names the missing file."""
     done = machine.run("everything")
     assert done.returncode == 1
     assert "requirements/everything.txt" in done.stderr

@@ -1,4 +1,4 @@
-"""Envelopes: only exactly what was signed, by exactly this key."""
+"""DSSE envelopes are accepted only if they contain exactly what the expected key signed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ENVELOPE = Envelope.sign("application/vnd.in-toto+json", b'{"a":1}', KEY)
 
 
 def test_a_round_trip() -> None:
-    """What is read is what was written, and the key has signed it."""
+    """An envelope that was written is read back unchanged, and its signature is valid."""
     assert Envelope.from_bytes(ENVELOPE.to_bytes()) == ENVELOPE
     ENVELOPE.verify(KEY.public)
 
 
 def test_the_encoding_is_that_of_the_standard() -> None:
-    """The example of the DSSE specification."""
+    """The bytes that are signed agree with the example in the DSSE specification."""
     assert signed_bytes("http://example.com/HelloWorld", b"hello world") == (
         b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
     )
@@ -44,13 +44,13 @@ def test_the_encoding_is_that_of_the_standard() -> None:
     ],
 )
 def test_a_changed_envelope_is_refused(changed: dict[str, Any], message: str) -> None:
-    """Also one whose key id is wrong: it says that another key has signed."""
+    """An envelope is refused if its payload, type, signature or key id was changed."""
     with pytest.raises(ValueError, match=message):
         replace(ENVELOPE, **changed).verify(KEY.public)
 
 
 def test_another_key_is_refused() -> None:
-    """Also if the envelope claims to be from the key that is expected."""
+    """An envelope of another key is refused, even if its key id is that of the expected key."""
     other = PrivateKey.new()
     with pytest.raises(ValueError, match="the file names the key"):
         ENVELOPE.verify(other.public)
@@ -59,7 +59,7 @@ def test_another_key_is_refused() -> None:
 
 
 def two_signatures(content: dict[str, Any]) -> None:
-    """Add a signature."""
+    """Repeat the signature."""
     content["signatures"] *= 2
 
 
@@ -82,7 +82,7 @@ def two_signatures(content: dict[str, Any]) -> None:
     ],
 )
 def test_a_malformed_envelope_is_refused(change: Callable[[dict[str, Any]], object], message: str) -> None:
-    """Nothing is ignored, neither unknown fields nor damage that a lenient reader skips."""
+    """Missing and unknown fields, wrong types, and damage that lenient readers ignore are refused."""
     content = json.loads(ENVELOPE.to_bytes())
     change(content)
     with pytest.raises(ValueError, match=message):
@@ -90,14 +90,14 @@ def test_a_malformed_envelope_is_refused(change: Callable[[dict[str, Any]], obje
 
 
 def test_a_repeated_key_is_refused() -> None:
-    """Two readers could choose different ones."""
+    """A repeated JSON key is refused, because two readers could use different values."""
     text = ENVELOPE.to_bytes().decode()
     with pytest.raises(ValueError, match="duplicate key"):
         Envelope.from_bytes(text.replace("{", '{"payload": "e30=",', 1).encode())
 
 
 def test_every_truncation_is_refused() -> None:
-    """At every byte but the last newline."""
+    """An envelope that is cut off at any byte is refused, unless only the last newline is missing."""
     data = ENVELOPE.to_bytes()
     for end in range(len(data) - 1):
         with pytest.raises(ValueError, match=r"."):
@@ -105,7 +105,7 @@ def test_every_truncation_is_refused() -> None:
 
 
 def test_every_changed_byte_is_refused_or_means_the_same() -> None:
-    """A flipped bit is found by the reader or by the key, unless it is in the space between the values."""
+    """A flipped bit makes reading or verification fail, unless it is in the white space between values."""
     data = ENVELOPE.to_bytes()
     for position in range(len(data)):
         changed = bytearray(data)
@@ -122,7 +122,7 @@ def test_every_changed_byte_is_refused_or_means_the_same() -> None:
 
 
 def test_a_huge_envelope_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before it is parsed. So is one with many values."""
+    """An envelope with too many bytes or too many JSON values is refused."""
     many = b'{"signatures": [' + b"1," * 1000 + b"1]}"
     with pytest.raises(ValueError, match="too many values"):
         Envelope.from_bytes(many)
@@ -132,7 +132,7 @@ def test_a_huge_envelope_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_independent_implementation_agrees() -> None:
-    """Securesystemslib, whose reader is more lenient, reads the envelope and accepts the signature."""
+    """The library securesystemslib, which is more lenient, reads the envelope and accepts its signature."""
     library, signer = map(pytest.importorskip, ("securesystemslib.dsse", "securesystemslib.signer"))
     read = library.Envelope.from_dict(json.loads(ENVELOPE.to_bytes()))
     key = signer.SSlibKey(KEY.public.id, "ed25519", "ed25519", {"public": KEY.public.raw.hex()})

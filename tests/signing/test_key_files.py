@@ -1,4 +1,4 @@
-"""Key files: who may read them, and that none is overwritten."""
+"""Private key files are readable only by their owner, and no key file is overwritten."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def none() -> bytes:
-    """Fail: this key has no passphrase."""
+    """Fail the test: no passphrase may be requested for a key without one."""
     raise AssertionError
 
 
 def refused(action: Callable[[], object]) -> str:
-    """Return the code with which ``action`` is refused."""
+    """Return the code of the ``ConfigError`` that ``action`` raises."""
     with pytest.raises(ConfigError) as error:
         action()
     return error.value.code
@@ -32,13 +32,13 @@ def refused(action: Callable[[], object]) -> str:
 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
-    """Give the file of a new key."""
+    """Return the path of a new private key."""
     create_key(tmp_path / "key.pem")
     return tmp_path / "key.pem"
 
 
 def test_a_new_key_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
-    """Whatever the umask is. Its public key is beside it."""
+    """A new private key has mode 0600 even if the umask is 0, and its public key is in a file beside it."""
     before = os.umask(0)
     try:
         public = create_key(tmp_path / "key.pem")
@@ -51,7 +51,7 @@ def test_a_new_key_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
 
 
 def test_a_new_key_can_be_encrypted(tmp_path: Path) -> None:
-    """Then nothing of it can be read without the passphrase."""
+    """Not even the public key can be read from an encrypted private key without its passphrase."""
     public = create_key(tmp_path / "key.pem", b"open sesame")
     assert load_signer(tmp_path / "key.pem", lambda: b"open sesame").public == public
     assert refused(lambda: load_public(tmp_path / "key.pem", lambda: b"guess")) == "key-passphrase"
@@ -60,7 +60,7 @@ def test_a_new_key_can_be_encrypted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("present", ["key.pem", "key.pem.pub"])
 @pytest.mark.parametrize("kind", ["file", "dangling link", "directory"])
 def test_nothing_is_overwritten(present: str, kind: str, tmp_path: Path) -> None:
-    """Neither file may exist, and the other one is not written."""
+    """If the private or the public key file exists, it is not overwritten, and the other file is not created."""
     path = tmp_path / present
     if kind == "file":
         path.write_text("precious")
@@ -74,7 +74,7 @@ def test_nothing_is_overwritten(present: str, kind: str, tmp_path: Path) -> None
 
 
 def test_a_full_disk_leaves_no_half_of_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both files are removed again."""
+    """If writing a key fails, for example because the disk is full, no file is left."""
 
     def fail(_descriptor: int, _data: bytes) -> None:
         raise OSError(28, "No space left on device")
@@ -87,19 +87,19 @@ def test_a_full_disk_leaves_no_half_of_a_key(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_key_needs_a_directory(tmp_path: Path) -> None:
-    """Only that of the default key is made."""
+    """A key cannot be created in a directory that does not exist."""
     with pytest.raises(StorageError, match=r"cannot write .*: No such file or directory"):
         create_key(tmp_path / "none" / "key.pem")
 
 
 def test_a_passphrase_that_is_too_long_is_named_as_the_cause(tmp_path: Path) -> None:
-    """The file is not at fault, and is not written."""
+    """A passphrase that is too long is reported as the problem, and no file is written."""
     assert refused(lambda: create_key(tmp_path / "key.pem", b"x" * 2000)) == "key-passphrase"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_default_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It follows XDG_CONFIG_HOME, if that is absolute; its directory is made, private."""
+    """The default key file is in XDG_CONFIG_HOME if that is absolute. Its directory is created with mode 0700."""
     assert default_key_file({"HOME": "/home/a"}) == Path("/home/a/.config/securebench/signing-key.pem")
     assert default_key_file({"HOME": "/home/a", "XDG_CONFIG_HOME": "x"}).is_relative_to("/home/a/.config")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -109,7 +109,7 @@ def test_the_default_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o644, 0o777])
 def test_a_private_key_that_others_may_use_is_refused(mode: int, key: Path) -> None:
-    """The message says how to fix it. A public key may have any mode."""
+    """A private key that other users may access is refused, with a hint. A public key may have any mode."""
     key.chmod(mode)
     with pytest.raises(ConfigError, match="chmod 600") as error:
         load_signer(key, none)
@@ -119,7 +119,7 @@ def test_a_private_key_that_others_may_use_is_refused(mode: int, key: Path) -> N
 
 
 def test_a_link_is_not_followed(key: Path) -> None:
-    """Its target may be changed by others."""
+    """A symlink to a private key is refused, because other users may be able to change its target."""
     link = key.with_name("link")
     link.symlink_to(key)
     assert refused(lambda: load_signer(link, none)) == "file-not-regular"

@@ -1,4 +1,4 @@
-"""Keys: their forms agree with those of OpenSSH and OpenSSL, and other keys are refused."""
+"""Ed25519 keys: their text forms agree with those of OpenSSH and OpenSSL, and keys of other types are refused."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ RFC_8032 = PublicKey(bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa6
 
 
 def none() -> bytes:
-    """Fail: this key has no passphrase."""
+    """Fail the test: no passphrase may be requested for a key without one."""
     raise AssertionError
 
 
 def test_a_signature_is_that_of_the_standard() -> None:
-    """The vector of RFC 8032: the signature of the empty message."""
+    """RFC 8032's signature of the empty message is valid, but not for another message or if truncated."""
     signature = bytes.fromhex(
         "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b"
     )
@@ -44,7 +44,7 @@ def test_a_signature_is_that_of_the_standard() -> None:
 
 
 def test_the_forms_of_a_public_key() -> None:
-    """Both text forms are read back; the id is the digest of the DER form."""
+    """Both text forms of a public key are read back. The key id is the SHA-256 digest of the DER form."""
     key = PrivateKey.new().public
     assert decode_public(f"{key.openssh} someone@example\n".encode()) == key
     assert decode_public(key.pem.encode()) == key
@@ -53,7 +53,7 @@ def test_the_forms_of_a_public_key() -> None:
 
 
 def test_a_key_of_openssh_is_read(tmp_path: Path) -> None:
-    """Private and public key, with the fingerprint that ssh-keygen prints."""
+    """Private and public keys of OpenSSH are read, and the fingerprint is the one that ssh-keygen prints."""
     path = make_ssh_key(tmp_path / "id")
     public = decode_public((tmp_path / "id.pub").read_bytes())
     assert decode_private(path.read_bytes(), none).public == public
@@ -62,7 +62,7 @@ def test_a_key_of_openssh_is_read(tmp_path: Path) -> None:
 
 
 def test_an_encrypted_key_needs_its_passphrase() -> None:
-    """A wrong passphrase is named as such, also an empty one."""
+    """A wrong or empty passphrase is reported as wrong."""
     key = PrivateKey.new()
     data = key.pem(b"open sesame")
     assert decode_private(data, lambda: b"open sesame").public == key.public
@@ -73,7 +73,7 @@ def test_an_encrypted_key_needs_its_passphrase() -> None:
 
 
 def test_an_encrypted_key_of_openssh_is_for_the_agent(tmp_path: Path) -> None:
-    """Without the library bcrypt it cannot be decrypted, and the message says what can."""
+    """Without the library bcrypt, an encrypted OpenSSH key cannot be decrypted, and the error suggests ssh-add."""
     path = make_ssh_key(tmp_path / "id", passphrase="open sesame")
     with pytest.raises(ValueError, match="ssh-add"):
         decode_private(path.read_bytes(), lambda: b"open sesame")
@@ -104,21 +104,21 @@ def test_only_ed25519_is_accepted(form: PrivateFormat) -> None:
     ],
 )
 def test_anything_else_is_not_a_public_key(data: bytes) -> None:
-    """Every fault is a ValueError."""
+    """Any data that is not an Ed25519 public key raises a ValueError."""
     with pytest.raises(ValueError, match=r"."):
         decode_public(data)
 
 
 @pytest.mark.parametrize("start", ["PRIVATE KEY", "ENCRYPTED PRIVATE KEY", "OPENSSH PRIVATE KEY", "RSA PRIVATE KEY"])
 def test_anything_else_is_not_a_private_key(start: str) -> None:
-    """Damage behind the right first line, too."""
+    """A PEM block of any private key type with invalid content raises a ValueError."""
     for content in ("", "AAAA", "!"):
         with pytest.raises(ValueError, match=r"."):
             decode_private(f"-----BEGIN {start}-----\n{content}\n-----END {start}-----\n".encode(), lambda: b"x")
 
 
 def test_a_private_key_is_neither_printed_nor_sent_to_another_process() -> None:
-    """Tracebacks show its fingerprint, and no executor can pickle it."""
+    """The ``repr`` of a private key shows only its fingerprint, and the key cannot be pickled."""
     key = PrivateKey.new()
     assert repr(key) == f"<private key of {key.public.fingerprint}>"
     with pytest.raises(TypeError):

@@ -1,4 +1,4 @@
-"""Sigstore bundles, with an authority of the test's own: nothing leaves this machine."""
+"""Sigstore bundles, made with a test authority. The tests connect only to this machine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def only_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Pretend to be a job of GitLab, which has its identity token in a variable, and trust the test's authority."""
+    """Simulate a GitLab job, whose identity token is in an environment variable, and trust the test authority."""
     for name in ("GITHUB_ACTIONS", "BUILDKITE", "CIRCLECI"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("GITLAB_CI", "true")
@@ -58,7 +58,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("job")
 def test_a_round_trip() -> None:
-    """The bundle has the statement, and its signer recognizes it."""
+    """Verifying a bundle returns its statement, and so does opening it with its signer."""
     signer = SigstoreSigner()
     signer.try_out()
     bundle = signer.sign(STATEMENT)
@@ -67,7 +67,7 @@ def test_a_round_trip() -> None:
 
 @pytest.mark.usefixtures("job")
 def test_a_bundle_is_checked_without_the_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All proofs are in it: not even the services of the authority are asked."""
+    """A bundle contains all proofs, so verifying it opens no connection, not even to the authority."""
     bundle = SigstoreSigner().sign(STATEMENT)
 
     def fail(_self: socket.socket, address: Any) -> None:
@@ -79,7 +79,7 @@ def test_a_bundle_is_checked_without_the_authority(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.usefixtures("job")
 def test_only_the_expected_identity_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its subject and its issuer, both exactly; no issuer is not any issuer."""
+    """A bundle is accepted only with its exact subject and issuer. An empty issuer does not match every issuer."""
     bundle = SigstoreSigner().sign(STATEMENT)
     for identity, issuer in ((f"{JOB}2", ISSUER), (JOB, "https://other.test"), (JOB, ""), ("", ISSUER)):
         with pytest.raises(ValueError, match=r"."):
@@ -91,7 +91,7 @@ def test_only_the_expected_identity_is_accepted(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.usefixtures("job")
 def test_a_bundle_of_another_authority_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anyone can run a Sigstore that certifies every identity."""
+    """A bundle of an untrusted authority is refused, because anyone can run one that certifies every identity."""
     (tmp_path / "other").mkdir()
     with sigstore_authority(tmp_path / "other") as config, monkeypatch.context() as patch:
         patch.setenv(TRUST_VARIABLE, str(config))
@@ -137,7 +137,7 @@ def _flipped(text: str) -> str:
 )
 @pytest.mark.usefixtures("job")
 def test_a_changed_bundle_is_refused(change: Callable[[Any], object]) -> None:
-    """Statement, signature, certificate, and every proof of the log."""
+    """A bundle is refused if its statement, signature, certificate or a proof of the log was changed or removed."""
     bundle = json.loads(SigstoreSigner().sign(STATEMENT))
     change(bundle)
     with pytest.raises(ValueError, match=r"."):
@@ -147,14 +147,14 @@ def test_a_changed_bundle_is_refused(change: Callable[[Any], object]) -> None:
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b"null", b"[" * 100_000])
 @pytest.mark.usefixtures("job")
 def test_what_is_not_a_bundle_is_refused(data: bytes) -> None:
-    """As a ValueError, wherever the library fails."""
+    """Data that is not a bundle raises a ValueError, whichever error the library raises."""
     with pytest.raises(ValueError, match=r"."):
         verify_sigstore_bundle(data, SIGNER)
 
 
 @pytest.mark.usefixtures("job")
 def test_a_job_without_an_identity_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the run: the message says how to get one."""
+    """``try_out``, which is called before a run, fails if the CI job has no valid identity."""
     for environment in ({"GITLAB_CI": ""}, {"SIGSTORE_ID_TOKEN": "nonsense"}):
         with monkeypatch.context() as patch:
             for name, value in environment.items():
@@ -166,7 +166,7 @@ def test_a_job_without_an_identity_is_refused_at_once(monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("job")
 def test_an_authority_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is an error with a reason, not a traceback."""
+    """If the authority does not answer, signing raises a ``ConfigError``."""
     with sigstore_authority(tmp_path) as config:
         monkeypatch.setenv(TRUST_VARIABLE, str(config))
     with pytest.raises(ConfigError, match="did not sign") as refused:
@@ -177,7 +177,7 @@ def test_an_authority_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.M
 def test_the_keys_of_the_public_sigstore_are_part_of_the_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So a bundle can be checked on a machine that never had a network."""
+    """Without a cache and a network, the keys of the public Sigstore are loaded from the library."""
     monkeypatch.delenv(TRUST_VARIABLE, raising=False)
     for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
@@ -185,7 +185,7 @@ def test_the_keys_of_the_public_sigstore_are_part_of_the_library(
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message has the command that installs it."""
+    """If the library is not installed, the error names the extra to install."""
     monkeypatch.setitem(sys.modules, "sigstore.models", None)
     with pytest.raises(ConfigError, match="not installed") as refused:
         trust_config()
@@ -193,7 +193,7 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_damaged_trust_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It names the file."""
+    """The error for a trust configuration that cannot be read names its file."""
     monkeypatch.setenv(TRUST_VARIABLE, str(tmp_path / "none.json"))
     with pytest.raises(ConfigError, match=r"none\.json"):
         trust_config()

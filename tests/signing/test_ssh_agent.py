@@ -1,4 +1,4 @@
-"""Keys in an ssh-agent: a real one signs, and a broken one is an error, never a signature."""
+"""Keys in an ssh-agent: a real agent signs, and a broken agent causes an error."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def none() -> bytes:
-    """Fail: this key has no passphrase."""
+    """Fail the test: no passphrase may be requested for a key without one."""
     raise AssertionError
 
 
 def test_the_agent_signs_for_a_public_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the public key is named, and the private one may be encrypted or gone."""
+    """With a public key file, the ssh-agent signs, and the file of the private key may be missing."""
     key, other = make_ssh_key(tmp_path / "id"), make_ssh_key(tmp_path / "other", "ecdsa")
     with ssh_agent(other, key) as address:
         monkeypatch.setenv("SSH_AUTH_SOCK", address)
@@ -34,7 +34,7 @@ def test_the_agent_signs_for_a_public_key(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_an_agent_without_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message names the key by its fingerprint."""
+    """If the ssh-agent does not have the key, the error contains the key's fingerprint."""
     with ssh_agent(make_ssh_key(tmp_path / "id")) as address:
         monkeypatch.setenv("SSH_AUTH_SOCK", address)
         public = PrivateKey.new().public
@@ -44,7 +44,7 @@ def test_an_agent_without_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_no_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither an unset variable nor a socket without an agent is an internal error."""
+    """A ``ConfigError`` is raised if SSH_AUTH_SOCK is not set or is not the path of an agent's socket."""
     public = PrivateKey.new().public
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     with pytest.raises(ConfigError, match="SSH_AUTH_SOCK is not set"):
@@ -56,7 +56,7 @@ def test_no_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def string(data: bytes) -> bytes:
-    """Return ``data`` after its length."""
+    """Return ``data``, preceded by its length in four bytes."""
     return len(data).to_bytes(4, "big") + data
 
 
@@ -76,7 +76,7 @@ def string(data: bytes) -> bytes:
     ids=["closed", "cut", "empty", "huge", "failure", "no content", "no number", "endless", "long string"],
 )
 def test_a_broken_agent(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it answers, the key is unusable, without a delay."""
+    """If the ssh-agent sends a malformed answer, the key is reported as unusable."""
     with answering(answer) as address:
         monkeypatch.setenv("SSH_AUTH_SOCK", address)
         with pytest.raises(ConfigError) as error:
@@ -90,7 +90,7 @@ def test_a_broken_agent(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["refused", "empty", "another algorithm"],
 )
 def test_an_agent_that_does_not_sign(answer: bytes) -> None:
-    """It may refuse: its user did not confirm."""
+    """If the ssh-agent refuses to sign, or sends no Ed25519 signature, the key is reported as unusable."""
     with answering(answer) as address, pytest.raises(ConfigError) as error:
         AgentKey(PrivateKey.new().public, address).sign(b"data")
     assert error.value.code == "key-unusable"

@@ -1,4 +1,4 @@
-"""Statements: one form for one claim."""
+"""In-toto statements are accepted only in their canonical form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATEMENT = Statement({"run.json": "a" * 64}, TEST_RESULT, {"result": "PASSED", 
 
 
 def test_a_round_trip() -> None:
-    """The bytes are those of RFC 8785: sorted keys, no spaces, and UTF-8."""
+    """A statement is written as RFC 8785 JSON, with sorted keys and without spaces, and is read back unchanged."""
     assert Statement.from_bytes(STATEMENT.to_bytes()) == STATEMENT
     several = Statement({"suite.json": "b" * 64, "a/run.json": "a" * 64}, TEST_RESULT, {})
     assert Statement.from_bytes(several.to_bytes()) == several
@@ -40,7 +40,7 @@ def test_a_round_trip() -> None:
     ],
 )
 def test_another_statement_is_refused(change: Callable[[dict[str, Any]], object]) -> None:
-    """Each file once, with exactly one digest, and nothing else."""
+    """A statement with wrong fields, no file, a repeated file, or not exactly one SHA-256 per file is refused."""
     content = json.loads(STATEMENT.to_bytes())
     change(content)
     with pytest.raises(ValueError, match="not an in-toto statement"):
@@ -48,7 +48,7 @@ def test_another_statement_is_refused(change: Callable[[dict[str, Any]], object]
 
 
 def test_only_the_canonical_form_is_accepted() -> None:
-    """Not with spaces, another order or a repeated key."""
+    """A statement with additional white space or a repeated key is refused."""
     data = STATEMENT.to_bytes()
     for other in (data.replace(b":", b": ", 1), data + b"\n", json.dumps(json.loads(data)).encode()):
         with pytest.raises(ValueError, match="not an in-toto statement"):
@@ -59,6 +59,6 @@ def test_only_the_canonical_form_is_accepted() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"{", b'{"predicate":{"x":1e999}}', b'"\\ud800"'])
 def test_what_is_not_json_is_refused(data: bytes) -> None:
-    """As a ValueError, whatever is wrong."""
+    """Data that is not strict JSON, or not a JSON object, raises a ValueError."""
     with pytest.raises(ValueError, match=r"."):
         Statement.from_bytes(data)

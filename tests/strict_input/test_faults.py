@@ -1,4 +1,4 @@
-"""Faults, and the problems made of them."""
+"""Faults, problems and the text of their messages."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from securebench.strict_input.files import FileSource
 
 
 def test_a_pointer_is_escaped() -> None:
-    """Pointers follow RFC 6901, and hold nothing that a terminal obeys."""
+    """Pointers follow RFC 6901, and terminal control sequences in them are escaped."""
     assert pointer(("a/b", 0, "c~d", "\x1b[31m")) == "/a~1b/0/c~0d/\\x1b[31m"
 
 
 def test_a_name_is_written_as_people_write_it() -> None:
-    """Indexes are in brackets, keys are behind points."""
+    """Indexes are written in brackets, and keys are separated by dots."""
     assert name_of(("eval", "tests", 2, "code")) == "eval.tests[2].code"
 
 
@@ -37,19 +37,19 @@ def test_shown_text_is_harmless(text: str, quoted: str) -> None:
 
 
 def test_shown_text_is_short() -> None:
-    """A long value is cut."""
+    """A long value is shortened in messages."""
     assert len(shown("x" * 10_000)) < 100
 
 
 def test_a_near_word_is_suggested_and_else_all_are_listed() -> None:
-    """A typo gets the word that was meant; anything else the words that may stand here."""
+    """For a typo, the closest known word is suggested. For any other word, all known words are listed."""
     assert did_you_mean("qestion", ["question", "choices"]) == "did you mean 'question'?"
     assert did_you_mean("zzz", ["question", "choices"]) == "expected one of: choices, question"
     assert did_you_mean("zzz", []) == ""
 
 
 def test_problems_are_capped_counted_and_in_the_order_of_lines() -> None:
-    """Beyond the cap, problems are counted and their places not looked up."""
+    """At most ``MAX_PROBLEMS`` problems are reported, sorted by line. A last entry counts the others."""
     problems = Problems()
     for line in range(MAX_PROBLEMS + 5, 0, -1):
         problems.add(Fault("x", "y", position=Position(line)), FileSource(Path("f")))
@@ -63,5 +63,5 @@ def test_problems_are_capped_counted_and_in_the_order_of_lines() -> None:
 
 
 def test_no_problems_raise_nothing() -> None:
-    """An empty list of problems is no error."""
+    """An empty list of problems does not raise an error."""
     Problems().raise_if_any()

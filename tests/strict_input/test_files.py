@@ -1,4 +1,4 @@
-"""Opening what others wrote."""
+"""Reading untrusted text files."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 def code_of(path: Path, *, follow: bool = False) -> str:
-    """Return the code of the error that reading ``path`` ends in."""
+    """Return the code of the error that reading ``path`` raises."""
     with pytest.raises(ConfigError) as caught:
         read_text(path, "file", 100, follow=follow)
     return caught.value.code
 
 
 def test_text_is_read_with_its_bytes(tmp_path: Path) -> None:
-    """A UTF-8 file is its text and its bytes."""
+    """A UTF-8 file is returned as its text and its bytes."""
     (tmp_path / "f").write_bytes("é\n".encode())
     assert read_text(tmp_path / "f", "file", 100) == ("é\n", "é\n".encode())
 
 
 def test_what_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
-    """K13: a missing file, a directory, a link and a FIFO each have their error, and none is waited for."""
+    """K13: a missing file, a directory, a FIFO and, without ``follow``, a link are refused without waiting."""
     (tmp_path / "real").write_text("x")
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "loop").symlink_to("loop")
@@ -41,13 +41,13 @@ def test_what_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_odd_paths_are_refused(tmp_path: Path) -> None:
-    """A path with a NUL or an endless name is a configuration error like any other."""
+    """A path with a NUL or with a much too long name is refused with a configuration error."""
     assert code_of(tmp_path / "a\0b") == "file-unreadable"
     assert code_of(tmp_path / ("x" * 5000)) == "file-unreadable"
 
 
 def test_too_much_is_refused(tmp_path: Path) -> None:
-    """K08: a file is read up to its limit and no further."""
+    """K08: a file that is larger than the limit is refused."""
     (tmp_path / "f").write_bytes(b"x" * 101)
     assert code_of(tmp_path / "f") == "file-too-large"
 
@@ -63,7 +63,7 @@ def test_too_much_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_plain_utf8_is_refused_with_its_place(tmp_path: Path, data: bytes, place: tuple[int, int]) -> None:
-    """K08: byte order marks, NULs and bytes that are not UTF-8 are found where they stand."""
+    """K08: a byte order mark, a NUL or a byte that is not UTF-8 is refused, with its line and column."""
     (tmp_path / "f").write_bytes(data)
     with pytest.raises(ConfigError) as caught:
         read_text(tmp_path / "f", "file", 100)

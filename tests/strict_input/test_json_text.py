@@ -21,7 +21,7 @@ from securebench.strict_input.json_text import (
 
 
 def nested(depth: int) -> str:
-    """Return ``depth`` lists in one another."""
+    """Return the text of ``depth`` nested lists."""
     return "[" * depth + "]" * depth
 
 
@@ -50,7 +50,7 @@ def nested(depth: int) -> str:
     ],
 )
 def test_what_other_readers_see_differently_is_refused(text: str, code: str, column: int | None) -> None:
-    """Each fault is named, with the column where it stands."""
+    """A text that is not strict JSON is refused, and its first fault has the right code, line and column."""
     with pytest.raises(UnfitJsonError):
         decode_json(text)
     first = json_faults(text, line=7)[0]
@@ -59,7 +59,7 @@ def test_what_other_readers_see_differently_is_refused(text: str, code: str, col
 
 
 def test_all_faults_of_a_text_are_found_at_once() -> None:
-    """A second fault does not wait for the first to be mended."""
+    """All faults of a text are reported together, not only the first one."""
     found = json_faults('{"a": NaN, "b": {"c": 1e999, "c": 1}, "d": "\\ud801"}')
     assert [(fault.code, fault.path) for fault in found] == [
         ("json-value", ("a",)),
@@ -74,7 +74,7 @@ def test_all_faults_of_a_text_are_found_at_once() -> None:
     [nested(MAX_DEPTH), '{"a": "\\ud83d\\ude00"}', '{"\u2028": "\u0085"}', '{"a": -9223372036854775808, "b": 1e-5}'],
 )
 def test_what_is_merely_unusual_is_read(text: str) -> None:
-    """Depth up to the cap, surrogate pairs, odd line separators and small numbers are as JSON has them."""
+    """Nesting up to the limit, surrogate pairs, unusual line separators and small numbers are read like other JSON."""
     assert decode_json(text)[0] == json.loads(text)
 
 
@@ -90,14 +90,14 @@ def test_what_is_merely_unusual_is_read(text: str) -> None:
     ],
 )
 def test_a_fault_is_placed_at_its_value_or_around_it(path: tuple[str | int, ...], at_key: bool, column: int) -> None:
-    """A path leads to its value or key; one that leads nowhere, to the innermost value on its way."""
+    """A fault is located at its value or key or, if its path does not exist, at the innermost value around it."""
     text = '{"a": {}, "b": "x,]}{", "c":  [{}, {"d": -1}]}'
     place = JsonSource("rows", text, 3).locate(Fault("x", "y", path, at_key=at_key))
     assert (place.file, place.line, place.column) == ("rows", 3, column)
 
 
 def test_slow_pass_takes_bounded_time() -> None:
-    """K08: a line of four megabytes of brackets is refused in seconds."""
+    """K08: a line of almost four megabytes, with many duplicate keys, is refused and explained in seconds."""
     text = "[" + '{"a":[],"a":0},' * 250_000 + "1]"
     with processor_seconds(10):
         with pytest.raises(UnfitJsonError):
@@ -118,14 +118,14 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_every_plain_value_survives(value: object) -> None:
-    """What is plain JSON is read as Python reads it."""
+    """A valid value without duplicate keys or extreme numbers is read as by Python's ``json`` module."""
     text = json.dumps(value)
     assert decode_json(text)[0] == json.loads(text)
 
 
 @given(st.text(alphabet=st.sampled_from('{}[],:"\\u0d8e1+-.NaInfity tr\n'), max_size=60))
 def test_any_text_is_read_or_explained(text: str) -> None:
-    """Whatever the text, it is a value or has at least one fault with a place; no other exception."""
+    """Any text is decoded, or refused with at least one fault that has a line. No other exception is raised."""
     try:
         decode_json(text)
     except UnfitJsonError:
@@ -136,7 +136,7 @@ def test_any_text_is_read_or_explained(text: str) -> None:
 
 @given(JSON, st.lists(st.integers(0, 3) | st.text(max_size=3), max_size=4))
 def test_any_path_has_a_place(value: object, path: list[str | int]) -> None:
-    """Placing a fault never fails, wherever its path leads."""
+    """A fault always gets a line and a column, even if its path does not exist in the text."""
     place = JsonSource("f", json.dumps(value)).locate(Fault("x", "y", tuple(path)))
     assert place.line == 1
     assert place.column is not None

@@ -1,4 +1,4 @@
-"""What a value that does not fit its model is told, in words of our own."""
+"""The messages for values that do not fit their model, in SecureBench's wording."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Letters = Annotated[str, matching(re.compile("[a-z]+"), "a word")]
 
 
 class Model(WireModel):
-    """One field of each kind that has bounds."""
+    """A model with bounded fields, a flag and a mapping whose keys are checked."""
 
     workers: Annotated[int, Field(ge=1, le=8)] = 1
     share: Annotated[float, Field(gt=0, lt=1)] = 0.5
@@ -42,14 +42,14 @@ class Model(WireModel):
     ],
 )
 def test_messages(value: dict[str, Any], message: str) -> None:
-    """A message names the field, the rule and the value, as a person would."""
+    """The message for a wrong value names the field, the rule and the value in plain words."""
     fitted, faults = fit(Model, value)
     assert fitted is None
     assert [fault.message for fault in faults] == [message]
 
 
 def test_a_secret_value_is_not_shown() -> None:
-    """Where values are secret, a message tells the type alone."""
+    """With ``secret``, a message names the type of a wrong value, but not the value."""
     _, faults = fit(Model, {"workers": 0, "name": "four"}, secret=True)
     assert [fault.message for fault in faults] == [
         "workers must be at least 1, but is a number",
@@ -58,7 +58,7 @@ def test_a_secret_value_is_not_shown() -> None:
 
 
 def test_a_wrong_key_of_a_mapping_is_reported_at_the_key() -> None:
-    """A wrong value is reported at the value."""
+    """In a mapping, a wrong key is reported at the key, and a wrong value at the value."""
     _, faults = fit(Model, {"ports": {"A": 1, "b": "2"}})
     assert [(fault.message, fault.path, fault.at_key) for fault in faults] == [
         ("the key 'A' is not a word", ("ports", "A"), True),

@@ -48,7 +48,7 @@ LAUGHS = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
     ],
 )
 def test_what_other_readers_see_differently_is_refused(text: str, code: str, place: tuple[int, int]) -> None:
-    """Each fault is named, with the line and column where it stands."""
+    """A text that is not strict YAML is refused, and its first fault has the right code, line and column."""
     _, source, faults = parse_yaml(text, "manifest")
     location = source.locate(faults[0])
     assert faults[0].code == code
@@ -68,18 +68,18 @@ def test_what_other_readers_see_differently_is_refused(text: str, code: str, pla
     ],
 )
 def test_the_core_schema_is_read(text: str, value: object) -> None:
-    """Numbers, bools, null, quoted words, block text and nesting are as YAML 1.2 has them."""
+    """Numbers, booleans, null, quoted strings, block text and nested values are read as YAML 1.2 defines them."""
     assert parse_yaml(text, "f")[::2] == (value, [])
 
 
 def test_all_faults_are_found_at_once() -> None:
-    """One pass names every ambiguous word, tag and repeated key of a file."""
+    """One pass reports every ambiguous value, tag, anchor and duplicate key of a file."""
     faults = parse_yaml("a: yes\nb: !x 1\na: 010\nc: &x 1\n", "f")[2]
     assert [fault.code for fault in faults] == ["yaml-value", "yaml-tag", "key-duplicate", "yaml-value", "yaml-alias"]
 
 
 def test_faults_are_placed_at_keys_values_or_around_them() -> None:
-    """A path leads to its value or key; one that leads nowhere, to the innermost value on its way."""
+    """A fault is located at its value or key or, if its path does not exist, at the innermost value around it."""
     source = parse_yaml("a:\n  b: [1, x]\n", "f")[1]
     at = [
         source.locate(Fault("x", "y", path, at_key=key)) for path, key in [(("a", "b", 1), False), (("a", "b"), True)]
@@ -90,7 +90,7 @@ def test_faults_are_placed_at_keys_values_or_around_them() -> None:
 
 
 def test_a_hostile_file_takes_bounded_time() -> None:
-    """K01: the most nested file that is short enough to be read ends in seconds."""
+    """K01: a file of the maximum size that consists only of nested lists or mappings is refused in seconds."""
     with processor_seconds(10):
         assert parse_yaml("[" * MAX_YAML_BYTES, "f")[2]
         assert parse_yaml("{a: " * (MAX_YAML_BYTES // 4), "f")[2]
@@ -98,6 +98,6 @@ def test_a_hostile_file_takes_bounded_time() -> None:
 
 @given(st.text(alphabet=st.sampled_from("ab01:-,[]{}&*!|>'\"%#?\\ \n\t_.~\u0085\u2028\ufeff"), max_size=40))
 def test_any_text_is_read_or_explained(text: str) -> None:
-    """Whatever the text, there is a value or a fault with a place; never an exception."""
+    """No text raises an exception, and every reported fault has a line."""
     _, source, faults = parse_yaml(text, "f")
     assert all(source.locate(fault).line for fault in faults)

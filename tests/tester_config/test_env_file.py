@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def read(directory: Path, text: str) -> dict[str, str]:
-    """Return the variables of an env file of this text."""
+    """Return the variables of an env file with this text."""
     (directory / ".env").write_text(text, encoding="utf-8", newline="")
     return load_env_file(directory / ".env")
 
@@ -47,12 +47,12 @@ def read(directory: Path, text: str) -> dict[str, str]:
     ],
 )
 def test_k22_an_assignment_is_read_and_nothing_is_run(tmp_path: Path, line: str, value: str) -> None:
-    """K22: export, quotes, comments and CRLF are understood; nothing is expanded."""
+    """K22: ``export``, quotes, comments and CRLF are supported; variables and commands are not expanded."""
     assert read(tmp_path, f"\n# first\n{line}\n") == {"A": value}
 
 
 def test_variables_keep_their_order(tmp_path: Path) -> None:
-    """Blank lines and comments are skipped; a last line needs no end."""
+    """Variables keep the order of the file. Blank lines and comments are skipped; the last line needs no newline."""
     assert list(read(tmp_path, "B=1\n\n  # x\nA=2\n_c9=3")) == ["B", "A", "_c9"]
 
 
@@ -67,7 +67,7 @@ def test_variables_keep_their_order(tmp_path: Path) -> None:
     ],
 )
 def test_k22_a_bad_line_is_an_error_with_its_number(tmp_path: Path, line: str, hint: str) -> None:
-    """K22: what is no assignment is refused by its line, with what helps, without showing what it holds."""
+    """K22: an invalid line is refused with its line number and a hint."""
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, f"OK=1\n{line}\n")
     (problem,) = caught.value.problems
@@ -78,7 +78,7 @@ def test_k22_a_bad_line_is_an_error_with_its_number(tmp_path: Path, line: str, h
 
 
 def test_all_bad_lines_are_told_at_once_and_no_value_is(tmp_path: Path) -> None:
-    """J15: messages name variables and lines, never a value."""
+    """J15: all invalid lines are reported in one error, which contains no value."""
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, 'A=\'secret-1\nsecret-2\nB=1\nB=secret-3\nC="\\secret-4"\n')
     assert [problem.location.line for problem in caught.value.problems if problem.location] == [1, 2, 4, 5]
@@ -86,7 +86,7 @@ def test_all_bad_lines_are_told_at_once_and_no_value_is(tmp_path: Path) -> None:
 
 
 def test_a_missing_or_huge_file_is_an_error(tmp_path: Path) -> None:
-    """An env file is there, is a file, and is short."""
+    """An env file that does not exist or is too large is refused."""
     with pytest.raises(ConfigError) as caught:
         load_env_file(tmp_path / "nothing")
     assert caught.value.code == "file-missing"
@@ -97,7 +97,7 @@ def test_a_missing_or_huge_file_is_an_error(tmp_path: Path) -> None:
 
 @given(st.text(alphabet=st.sampled_from("AB= '\"#\\n$\n\r\t\u2028é"), max_size=40))
 def test_any_text_is_read_or_refused(tmp_path: Path, text: str) -> None:
-    """Whatever stands in it, an env file is variables or a configuration error; values stay on their lines."""
+    """Any text is either read as variables with valid names, or refused with an error that has a location."""
     try:
         variables = read(tmp_path, text)
     except ConfigError as error:

@@ -37,7 +37,7 @@ def written(root: Path, judge: Any) -> Path:
 
 
 def test_settings_and_defaults(tmp_path: Path) -> None:
-    """What is left out has the documented default."""
+    """The settings of the judge are read. Those that are missing have the documented defaults."""
     judge = load_tester_config(written(tmp_path, JUDGE)).judge
     assert judge is not None
     assert (judge.model, judge.effort, judge.budget.tokens) == ("claude-sonnet-5", "low", 1_000_000)
@@ -58,14 +58,14 @@ def test_settings_and_defaults(tmp_path: Path) -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, judge: Any, place: str) -> None:
-    """With its place in the file."""
+    """A wrong setting of the judge is refused with its place in the file."""
     with pytest.raises(ConfigError) as raised:
         load_tester_config(written(tmp_path, judge))
     assert [problem.location and problem.location.pointer for problem in raised.value.problems] == [place]
 
 
 def test_a_suite_has_one_judge_for_all_runs(tmp_path: Path) -> None:
-    """So that their numbers can be compared."""
+    """All runs of a suite have the judge of the suite, so that their results can be compared."""
     written(tmp_path, JUDGE)
     suite = {
         "schema_version": "0.2",

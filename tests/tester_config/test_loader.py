@@ -41,7 +41,7 @@ MINIMAL = {
 
 @pytest.fixture
 def pack_dir(tmp_path: Path) -> Path:
-    """Give the directory of a pack, which the tester YAML lies in."""
+    """Return the directory of a pack, in which the tester YAML is written."""
     directory = tmp_path / "pack"
     directory.mkdir()
     write_pack(directory, row())
@@ -49,7 +49,7 @@ def pack_dir(tmp_path: Path) -> Path:
 
 
 def load(directory: Path, **sections: str) -> TesterConfig:
-    """Load a tester YAML with these sections in place of the minimal ones; an empty one is left out."""
+    """Load a tester YAML with these sections instead of the minimal ones. A section with empty text is omitted."""
     given = {**MINIMAL, **sections}
     text = "".join(f"{name}: {body}\n" for name, body in given.items() if body)
     (directory / "tester.yaml").write_text(text, encoding="utf-8")
@@ -57,7 +57,7 @@ def load(directory: Path, **sections: str) -> TesterConfig:
 
 
 def problems(directory: Path, **sections: str) -> list[Problem]:
-    """Return what is wrong with a tester YAML."""
+    """Return the problems of a tester YAML, which must be refused."""
     with pytest.raises(ConfigError) as caught:
         load(directory, **sections)
     return list(caught.value.problems)
@@ -69,7 +69,7 @@ def command(config: str) -> str:
 
 
 def test_the_smallest_file_has_the_documented_defaults(pack_dir: Path) -> None:
-    """What is left out has its default; paths are relative to the file."""
+    """A field that is missing has its default. Paths are relative to the file."""
     config = load(pack_dir)
     assert (config.run.id, config.run.output_dir, config.run.max_workers) == ("first", pack_dir.parent / "runs", 1)
     assert config.benchmark.manifest == pack_dir / "manifest.yaml"
@@ -85,12 +85,12 @@ def test_the_smallest_file_has_the_documented_defaults(pack_dir: Path) -> None:
 
 
 def test_the_machine_may_decide_how_many_tasks_run_at_once(pack_dir: Path) -> None:
-    """The word instead of a number."""
+    """``max_workers`` may be ``auto`` instead of a number."""
     assert load(pack_dir, run="{id: r, output_dir: ../out, max_workers: auto}").run.max_workers == "auto"
 
 
 def test_every_field_is_read(pack_dir: Path) -> None:
-    """Each documented field arrives where it belongs."""
+    """Each field of the file sets the field of the same name in the configuration."""
     (pack_dir / "agent").mkdir()
     config = load(
         pack_dir,
@@ -121,7 +121,7 @@ def test_every_field_is_read(pack_dir: Path) -> None:
 
 
 def test_the_provider_harnesses_are_read(pack_dir: Path) -> None:
-    """Codex needs a model; claude_code has one; both have a version and a time limit."""
+    """``codex`` needs a model and ``claude_code`` has a default model. Both have a default time limit."""
     codex = load(pack_dir, harness="{type: codex, config: {model: gpt-5, version: 0.20.0, allowed_domains: [a.b]}}")
     assert codex.harness.config == ProviderSettings(model="gpt-5", version="0.20.0", allowed_domains=("a.b",))
     assert codex.harness.config.timeout_seconds == 900.0
@@ -136,7 +136,7 @@ def codex(config: str) -> str:
 
 
 def test_all_of_a_provider_harness_is_read(pack_dir: Path) -> None:
-    """Each setting is stored in its own field; the limits of a budget that are not set keep their defaults."""
+    """Each setting is stored in its own field. Limits of the budget that are not set keep their defaults."""
     config = load(
         pack_dir,
         harness="{type: claude_code, config: {model: opus, version: latest, credentials: relay, "
@@ -168,7 +168,7 @@ def test_all_of_a_provider_harness_is_read(pack_dir: Path) -> None:
     ],
 )
 def test_an_endpoint_is_kept_in_one_form(pack_dir: Path, written: str, kept: str) -> None:
-    """TLS leads anywhere, plain HTTP to this machine and private networks."""
+    """Base URLs are normalized. HTTPS may go to any host, plain HTTP to this machine and private networks."""
     config = load(pack_dir, harness=codex(f"base_url: '{written}'")).harness.config
     assert isinstance(config, ProviderSettings)
     assert config.base_url == kept
@@ -210,7 +210,7 @@ def test_an_endpoint_is_kept_in_one_form(pack_dir: Path, written: str, kept: str
     ],
 )
 def test_j05_what_is_no_plain_endpoint_is_refused(pack_dir: Path, url: str) -> None:
-    """J05: users, queries, escapes, odd ports, paths that lead upwards and odd spellings of addresses are refused."""
+    """J05: URLs with users, queries, escapes, invalid ports, ``..`` or unusual forms of an address are refused."""
     (problem,) = problems(pack_dir, harness=codex(f'base_url: "{url}"'))
     assert problem.code == "base-url-invalid"
     assert problem.location
@@ -222,7 +222,7 @@ def test_j05_what_is_no_plain_endpoint_is_refused(pack_dir: Path, url: str) -> N
     ["http://api.example.com/v1", "http://8.8.8.8", "http://0.0.0.0:8000", "http://[2600::1]", "http://local.example"],
 )
 def test_no_key_crosses_the_internet_in_the_clear(pack_dir: Path, url: str) -> None:
-    """Plain HTTP to a host that is not near is refused."""
+    """A base URL with plain HTTP to a host that is neither this machine nor in a private network is refused."""
     assert [problem.code for problem in problems(pack_dir, harness=codex(f"base_url: '{url}'"))] == ["base-url-unsafe"]
 
 
@@ -230,7 +230,7 @@ def test_no_key_crosses_the_internet_in_the_clear(pack_dir: Path, url: str) -> N
     "url", ["http://localhost:8000", "https://10.0.0.1", "https://models", "https://a.example.com:8443"]
 )
 def test_passthrough_needs_what_the_proxy_admits(pack_dir: Path, url: str) -> None:
-    """Without a relay the agent reaches its endpoint through the proxy: a DNS name, over TLS, on port 443."""
+    """With ``credentials: passthrough``, which uses the proxy, an endpoint must be HTTPS on port 443 of a DNS name."""
     found = problems(pack_dir, harness=codex(f"base_url: '{url}', credentials: passthrough"))
     assert [problem.code for problem in found] == ["passthrough-endpoint"]
     load(pack_dir, harness=codex("base_url: 'https://a.example.com/v1', credentials: passthrough"))
@@ -238,7 +238,7 @@ def test_passthrough_needs_what_the_proxy_admits(pack_dir: Path, url: str) -> No
 
 @pytest.mark.parametrize("setting", ["budget: {requests: 1}", "provider_tools: false", "auth: bearer"])
 def test_passthrough_promises_nothing_that_the_relay_holds(pack_dir: Path, setting: str) -> None:
-    """J18: a bound that nobody would hold agents to is refused, rather than passed over."""
+    """J18: a setting that needs the relay is refused, and not ignored, with ``credentials: passthrough``."""
     (problem,) = problems(pack_dir, harness=codex(f"credentials: passthrough, {setting}"))
     assert problem.code == "passthrough-unbounded"
     load(pack_dir, harness=codex(setting))
@@ -263,7 +263,7 @@ def test_passthrough_promises_nothing_that_the_relay_holds(pack_dir: Path, setti
     ],
 )
 def test_settings_of_a_provider_harness_are_strict(pack_dir: Path, setting: str, pointer: str, hint: str) -> None:
-    """What is not known or of another type is refused at its place; a version is exact, so that it can be held to."""
+    """Unknown keys, wrong types and versions that are not exact are refused with their place in the file."""
     (problem,) = problems(pack_dir, harness=codex(setting))
     assert problem.location
     assert problem.location.pointer == f"/harness/config/{pointer}"
@@ -271,7 +271,7 @@ def test_settings_of_a_provider_harness_are_strict(pack_dir: Path, setting: str,
 
 
 def test_a_command_has_no_provider(pack_dir: Path) -> None:
-    """The settings of a provider are no command's."""
+    """The setting ``base_url`` of provider harnesses is refused for a command."""
     assert problems(pack_dir, harness=command("base_url: 'https://a.b'"))[0].code == "field-unknown"
 
 
@@ -279,14 +279,14 @@ def test_a_command_has_no_provider(pack_dir: Path) -> None:
     ("version", "hint"), [("0.2", "quotes"), ("0.20", "quotes"), ("2", "quotes"), ('"0.3"', "0.2"), ('"0.20"', "0.2")]
 )
 def test_k23_the_schema_version_is_a_text(pack_dir: Path, version: str, hint: str) -> None:
-    """K23: a number is told to be quoted; another version is not known."""
+    """K23: for a number, the hint is to quote it; for an unknown version, the hint names the supported one."""
     (problem,) = problems(pack_dir, schema_version=version)
     assert problem.code == "schema-version"
     assert hint in problem.hint
 
 
 def test_all_mistakes_are_told_at_once_with_places_and_suggestions(pack_dir: Path) -> None:
-    """Unknown keys, wrong values and unsafe places of one file come together."""
+    """Unknown keys, wrong values and unsafe paths in one file are reported in one error."""
     (pack_dir / "tester.yaml").write_text(
         'schema_version: "0.2"\n'
         "run:\n"
@@ -363,7 +363,7 @@ def test_all_mistakes_are_told_at_once_with_places_and_suggestions(pack_dir: Pat
     ],
 )
 def test_a_wrong_field_is_refused(pack_dir: Path, sections: dict[str, str], code: str, pointer: str) -> None:
-    """I02, K16, K22: each wrong field has its code and its place."""
+    """I02, K16, K22: a wrong field is refused with an error code and its place in the file."""
     found = [
         (problem.code, problem.location.pointer if problem.location else "")
         for problem in problems(pack_dir, **sections)
@@ -394,14 +394,14 @@ def test_an_agent_whose_file_is_ignored_is_explained(pack_dir: Path, monkeypatch
     ],
 )
 def test_env_holds_names_only(pack_dir: Path, names: str, code: str) -> None:
-    """Empty, repeated and assigned variables are refused."""
+    """An item of ``env`` that is not the name of a variable, or is repeated, is refused."""
     given = f"{{type: command, env: {names}, config: {{command: x}}}}"
     assert problems(pack_dir, harness=given)[0].code == code
 
 
 @pytest.mark.parametrize("name", ["example.com", "a.b", "API.example.com", "xn--bcher-kva.example", "1.example.com"])
 def test_domains_are_dns_names(pack_dir: Path, name: str) -> None:
-    """Two labels or more are a domain, kept in lower case."""
+    """A DNS name with at least two labels is accepted as a domain, and stored in lower case."""
     config = load(pack_dir, harness=command(f"allowed_domains: ['{name}']")).harness.config
     assert config.allowed_domains == (name.lower(),)
 
@@ -442,7 +442,7 @@ def test_j05_what_is_no_domain_is_refused(pack_dir: Path, name: str) -> None:
 
 
 def test_a_domain_stands_once(pack_dir: Path) -> None:
-    """Two spellings of one domain are one too many."""
+    """The same domain in two spellings is refused as a duplicate."""
     assert problems(pack_dir, harness=command("allowed_domains: [a.b, A.B]"))[0].code == "field-duplicate"
 
 
@@ -450,14 +450,14 @@ def test_a_domain_stands_once(pack_dir: Path) -> None:
     "place", [".", "runs", "./x/../runs", "../pack", "../pack/deep/er", "/", "//", "/../", "../link"]
 )
 def test_k22_an_unsafe_output_directory_is_refused(pack_dir: Path, place: str) -> None:
-    """K22: the pack's directory, anything inside it, and the root are refused, by whatever way they are named."""
+    """K22: the pack's directory, any path inside it, and the root are refused, also through ``..`` or a link."""
     (pack_dir.parent / "link").symlink_to(pack_dir)
     found = problems(pack_dir, run=f"{{id: a, output_dir: '{place}'}}")
     assert [problem.code for problem in found] == ["output-dir-unsafe"]
 
 
 def test_k22_home_directories_are_refused(pack_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """K22: neither this user's home, by HOME or by the user database, nor another's is written to; one below it is."""
+    """K22: home directories, from HOME or the user database, are refused; a directory below one is accepted."""
     monkeypatch.setenv("HOME", str(pack_dir.parent / "home"))
     import pwd
 
@@ -468,13 +468,13 @@ def test_k22_home_directories_are_refused(pack_dir: Path, monkeypatch: pytest.Mo
 
 
 def test_k22_a_file_is_no_output_directory(pack_dir: Path) -> None:
-    """K22: what stands in the way is not overwritten."""
+    """K22: an output directory that exists as a file is refused."""
     (pack_dir.parent / "file").write_text("x")
     assert problems(pack_dir, run="{id: a, output_dir: ../file}")[0].code == "output-dir-unusable"
 
 
 def test_the_check_of_an_output_directory_stands_alone(tmp_path: Path) -> None:
-    """A directory that is given on the command line is held to the same rule."""
+    """``require_output_dir`` checks a directory from the command line by the same rule."""
     require_output_dir(tmp_path / "runs", tmp_path / "pack")
     with pytest.raises(ConfigError) as caught:
         require_output_dir(tmp_path / "pack" / "x", tmp_path / "pack")
@@ -482,7 +482,7 @@ def test_the_check_of_an_output_directory_stands_alone(tmp_path: Path) -> None:
 
 
 def test_the_files_of_the_pack_must_be_there(pack_dir: Path) -> None:
-    """K13: manifest and tasks are regular files, not links, directories or pipes."""
+    """K13: a manifest that is missing, a link or a named pipe is refused."""
     (pack_dir / "link").symlink_to("manifest.yaml")
     os.mkfifo(pack_dir / "fifo")
     for name, code in (("missing", "file-missing"), ("link", "file-not-regular"), ("fifo", "file-not-regular")):
@@ -492,7 +492,7 @@ def test_the_files_of_the_pack_must_be_there(pack_dir: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing", "manifest.yaml", "link", ".", "..", "/", "holder"])
 def test_an_unsafe_agent_directory_is_refused(pack_dir: Path, name: str) -> None:
-    """F16, J15: a file, a link, or a directory with the pack or this file in it is never shown to an agent."""
+    """F16, J15: an ``agent_dir`` is refused if it is no directory, is a link, or contains the pack or tester YAML."""
     (pack_dir / "real").mkdir()
     (pack_dir / "link").symlink_to("real")
     inner = pack_dir / "holder"
@@ -508,7 +508,7 @@ def test_an_unsafe_agent_directory_is_refused(pack_dir: Path, name: str) -> None
 
 
 def test_k02_k03_yaml_is_read_strictly(pack_dir: Path) -> None:
-    """K01 to K04: a tester YAML is as strict as a manifest."""
+    """K01 to K04: duplicate keys, anchors, aliases and words such as ``no`` are refused, as in a manifest."""
     (pack_dir / "tester.yaml").write_text('schema_version: "0.2"\nschema_version: "0.2"\nrun: &a {id: no}\nb: *a\n')
     with pytest.raises(ConfigError) as caught:
         load_tester_config(pack_dir / "tester.yaml")
@@ -522,7 +522,7 @@ def test_k02_k03_yaml_is_read_strictly(pack_dir: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "x", "harness: 1", "harness: {type: [command]}", "run: {output_dir: [1]}"])
 def test_any_shape_is_refused_without_a_crash(pack_dir: Path, text: str) -> None:
-    """What is no tester YAML at all is a configuration error as well."""
+    """A file without the structure of a tester YAML is refused with a configuration error."""
     (pack_dir / "tester.yaml").write_text(text)
     with pytest.raises(ConfigError):
         load_tester_config(pack_dir / "tester.yaml")
@@ -544,7 +544,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.dictionaries(st.sampled_from([*MINIMAL, "verification", "sandbox", "zzz"]), VALUES))
 def test_any_file_is_taken_or_refused(pack_dir: Path, sections: dict[str, str]) -> None:
-    """Whatever its sections hold, a tester YAML is a configuration or a configuration error with places."""
+    """Any tester YAML is either loaded, or refused with an error whose problems have a location."""
     try:
         load(pack_dir, **sections)
     except ConfigError as error:
@@ -553,7 +553,7 @@ def test_any_file_is_taken_or_refused(pack_dir: Path, sections: dict[str, str]) 
 
 @pytest.mark.parametrize("chosen", ["", "driver: auto, ", "driver: docker, ", "driver: oci, "])
 def test_our_drivers_have_no_settings(pack_dir: Path, chosen: str) -> None:
-    """Settings that no driver reads are refused, also where the run is to choose the driver."""
+    """Settings in ``sandbox.config`` are refused for built-in drivers, also if SecureBench chooses the driver."""
     found = problems(pack_dir, sandbox=f"{{{chosen}config: {{host: x}}}}")
     assert [(problem.code, problem.location.pointer) for problem in found if problem.location] == [
         ("field-unknown", "/sandbox/config/host")
@@ -562,7 +562,7 @@ def test_our_drivers_have_no_settings(pack_dir: Path, chosen: str) -> None:
 
 
 def test_the_provider_of_a_command_is_read(pack_dir: Path) -> None:
-    """Each documented setting arrives; all but two have a default."""
+    """Each setting of a command's provider is read. All except ``dialect`` and ``model`` have defaults."""
     config = load(
         pack_dir,
         harness=command(
@@ -589,7 +589,7 @@ def test_the_provider_of_a_command_is_read(pack_dir: Path) -> None:
 
 
 def test_how_a_key_is_sent(pack_dir: Path) -> None:
-    """Azure needs a version or a URL that has one."""
+    """``auth: azure`` is accepted with an ``api_version`` or a URL that ends in ``/v1``; ``bearer`` needs neither."""
     azure = "auth: azure, base_url: 'https://r.openai.azure.com/openai"
     for setting in (f"{azure}', api_version: preview", f"{azure}/v1'", "auth: bearer"):
         load(pack_dir, harness=codex(setting))
@@ -621,7 +621,7 @@ def test_how_a_key_is_sent(pack_dir: Path) -> None:
     ],
 )
 def test_the_provider_of_a_command_is_strict(pack_dir: Path, changes: str, pointer: str, code: str) -> None:
-    """A mistake is reported at its place."""
+    """A mistake in the provider of a command is reported with its place in the file."""
     name = changes.partition(":")[0]
     given = "".join(f"{key}: {value}, " for key, value in (("dialect", "responses"), ("model", "m")) if key != name)
     (problem,) = problems(pack_dir, harness=command(f"provider: {{{given}{changes}}}"))

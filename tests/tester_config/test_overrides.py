@@ -1,4 +1,4 @@
-"""Values that replace those of a tester YAML."""
+"""Overrides: values from the command line that replace those of a tester YAML."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ harness:
 
 @pytest.fixture
 def tester(tmp_path: Path) -> Path:
-    """Give the path of a tester YAML."""
+    """Return the path of a tester YAML."""
     (tmp_path / "pack").mkdir()
     for name in ("manifest.yaml", "tasks.jsonl"):
         (tmp_path / "pack" / name).write_text("{}")
@@ -47,7 +47,7 @@ def load(tester: Path, *overrides: str) -> TesterConfig:
 
 
 def test_values_are_typed_as_in_yaml(tester: Path) -> None:
-    """A number is a number, and text in quotes is text; lists and sections that the file lacks can be set, too."""
+    """Values have the types that they have in YAML. Lists, and sections that the file lacks, can be set, too."""
     config = load(
         tester,
         "harness.config.timeout_seconds=5",
@@ -72,7 +72,7 @@ def test_values_are_typed_as_in_yaml(tester: Path) -> None:
 
 
 def test_paths_are_relative_to_the_file(tester: Path) -> None:
-    """As those in the file are."""
+    """A path in an override is relative to the tester YAML, as paths in the file are."""
     (tester.parent / "mine").mkdir()
     settings = load(tester, "harness.config.agent_dir=mine").harness.config
     assert isinstance(settings, CommandConfig)
@@ -112,7 +112,7 @@ def test_paths_are_relative_to_the_file(tester: Path) -> None:
     ids=str,
 )
 def test_a_wrong_override_names_its_option(tester: Path, overrides: list[str], message: str) -> None:
-    """Overrides are checked by the models of the file, and the message names the option."""
+    """A wrong override is refused, with a message that names the option and not the file."""
     with pytest.raises(ConfigError) as caught:
         load(tester, *overrides)
     assert message in str(caught.value)
@@ -120,7 +120,7 @@ def test_a_wrong_override_names_its_option(tester: Path, overrides: list[str], m
 
 
 def test_faults_of_the_file_keep_their_places(tester: Path) -> None:
-    """An override of another key does not change where a fault of the file is."""
+    """A fault of the file is reported at its own line, even with an override of another key."""
     tester.write_text(TESTER.replace("timeout_seconds: 60", "timeout_seconds: never"))
     with pytest.raises(ConfigError, match=r"tester\.yaml:12:22"):
         load(tester, "harness.config.task_file=other.json")
@@ -128,6 +128,6 @@ def test_faults_of_the_file_keep_their_places(tester: Path) -> None:
 
 
 def test_a_missing_file_is_no_fault_of_an_override(tester: Path) -> None:
-    """The file is read first."""
+    """For a file that does not exist, the error names the file, even if there are overrides."""
     with pytest.raises(ConfigError, match=r"gone\.yaml"):
         load(tester.parent / "gone.yaml", "run.id=x")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def test_a_table_is_read(tmp_path: Path) -> None:
-    """Cached tokens without a price cost as much as others."""
+    """A table is read. Cached tokens without a price have the price of other input tokens."""
     path = tmp_path / "prices.yaml"
     path.write_text('date: "2026-11-23"\nmodels:\n  m/1: {input: 0.25, output: 2}\n')
     table = read_price_table(path)
@@ -43,7 +43,7 @@ def test_a_table_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_reported_at_its_place(tmp_path: Path, text: str, code: str, place: tuple[int, int]) -> None:
-    """A table is as strict as a tester YAML."""
+    """A mistake in a price table is reported with its code, line and column."""
     path = tmp_path / "prices.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as raised:
@@ -54,7 +54,7 @@ def test_a_mistake_is_reported_at_its_place(tmp_path: Path, text: str, code: str
 
 
 def test_our_own_table_has_only_models_that_the_pinned_programs_know() -> None:
-    """So no entry outlives the program that it is for, and none is an alias."""
+    """Each model in the built-in table is known to a pinned program, is no alias, and has a price for cached input."""
     for name, prices in own_price_table().models.items():
         assert any(program.knows_model(program.pinned, name) for program in PROGRAMS.values()), name
         assert "-" in name

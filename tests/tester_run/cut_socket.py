@@ -1,4 +1,4 @@
-"""A Unix socket in front of the engine's, which can be cut, and can hang."""
+"""A Unix socket in front of the socket of an engine. Tests can cut its connections or make them hang."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class CuttableSocket:
-    """Passes bytes on between ``path`` and the engine, until :meth:`cut`: then nobody listens there any more.
+    """A socket at ``path`` that forwards bytes to and from the engine until :meth:`cut` closes and removes it.
 
-    :meth:`restore` listens again. After :meth:`hang`, connections are accepted and nothing is passed on.
+    :meth:`restore` creates it again. After :meth:`hang`, it accepts connections but forwards nothing.
     """
 
     def __init__(self, path: Path, engine: str) -> None:
@@ -33,7 +33,7 @@ class CuttableSocket:
         self.cut()
 
     def restore(self) -> None:
-        """Listen, for the first time or again."""
+        """Listen at ``path``, for the first time or after :meth:`cut`."""
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.path))
         self._listener.listen(64)
@@ -41,11 +41,11 @@ class CuttableSocket:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def hang(self) -> None:
-        """Pass nothing on, until it is cut."""
+        """Forward nothing until the next :meth:`cut`."""
         self._flows.clear()
 
     def cut(self) -> None:
-        """End every connection, and take no more."""
+        """Close all connections, and accept no more."""
         self.path.unlink(missing_ok=True)
         with self._lock:
             for one in (self._listener, *self._connections):
@@ -68,7 +68,7 @@ class CuttableSocket:
             threading.Thread(target=self._pump, args=(client, upstream), daemon=True).start()
 
     def _pump(self, client: socket.socket, upstream: socket.socket) -> None:
-        """Pass on both ways; the end of one direction is passed on too, as attached streams need it."""
+        """Forward bytes in both directions, and the end of each direction, which attached streams need."""
         other = {client: upstream, upstream: client}
         with suppress(OSError, ValueError, KeyError), selectors.DefaultSelector() as selector:
             for one in other:

@@ -1,4 +1,4 @@
-"""A small real run that has a task of every family with a verifier, and one of a family without."""
+"""A small real run with one task of each family that has a verifier, and one of a family that has none."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PENDING: dict[str, Any] = {"family": "tool_call", "input": {"prompt": "Book it.
 
 
 class EveryFamilyRun(RealRun):
-    """One task of each family."""
+    """A run with a task of each family that has a verifier, and a ``tool_call`` task, which stays pending."""
 
     def __init__(self, root: Path, driver: SandboxDriver) -> None:
         super().__init__(root, driver)
@@ -62,7 +62,7 @@ class EveryFamilyRun(RealRun):
 
 
 def build_images() -> None:
-    """Build the image of the repository, if it is missing."""
+    """Build the image of the repository if it is missing."""
     command = [sys.executable, "-m", "securebench", "images", "build", str(PACK / "images")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

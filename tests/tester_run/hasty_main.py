@@ -1,4 +1,4 @@
-"""As ``pinned_main``, but nothing is tried twice, and a sandbox that does not start is given up soon."""
+"""The command line of ``pinned_main``, without retries after machine failures, and with short limits for starts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from tester_run.running import pin_framework
 
 pin_framework()
 retry.BACK_OFF = ()
-sandbox._START_SECONDS = 10.0  # type: ignore[misc] # a minute otherwise
+sandbox._START_SECONDS = 10.0  # type: ignore[misc] # the default is a minute
 sides.START_SECONDS = 10.0  # type: ignore[misc]
 process()

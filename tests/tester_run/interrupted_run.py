@@ -1,6 +1,7 @@
-"""A run on fakes for signals: ``interrupted_run.py ROOT MODE``. Says ``running`` when its third task runs.
+"""A run with fakes that tests interrupt with signals: ``interrupted_run.py ROOT MODE``.
 
-``MODE``: ``ends`` gives the task up when its sandboxes are ended; ``hangs`` never does.
+It prints ``running`` when its third task runs. This task waits until its sandboxes are ended. Then it fails at once
+(``MODE`` is ``ends``) or after another minute (``hangs``).
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ if TYPE_CHECKING:
 
 
 class Driver(ScriptedDriver):
-    """A driver that reports when its sandboxes are ended."""
+    """A driver that sets the event ``ended`` when its sandboxes are ended."""
 
     ended = threading.Event()
 
     def kill_all(self) -> None:
-        """End them."""
+        """Set the event, and end all sandboxes."""
         self.ended.set()
         super().kill_all()
 
 
 def hook(number: int, _: AgentView, __: ProduceContext) -> None:
-    """Work through two tasks, then wait."""
+    """Return at once for the first two tasks. For others, print ``running`` and wait for the end of the sandboxes."""
     if number < 3:
         return
     sys.stdout.write("running\n")
@@ -46,7 +47,7 @@ def hook(number: int, _: AgentView, __: ProduceContext) -> None:
 
 
 def notify(text: str) -> None:
-    """Tell on standard error."""
+    """Print a message to standard error."""
     sys.stderr.write(f"{text}\n")
 
 

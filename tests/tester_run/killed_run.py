@@ -1,7 +1,7 @@
-"""A run on fakes that kills its process.
+"""A run with fakes that kills its own process with SIGKILL, so nothing is flushed or cleaned up.
 
-A point is a fault point, or ``write``, ``half-write``, ``fsync``, ``replace``: the call of this number
-in the process. Killed means SIGKILL: nothing is flushed, nothing is tidied.
+The process is killed when it reaches a point for the n-th time. A point is a fault point or a call: ``write``,
+``half-write`` (half of the data is written before the kill), ``fsync`` or ``replace``.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 
 
 class Killer:
-    """Counts, and kills at the right moment."""
+    """A counter that kills this process when ``point`` is reached for the ``number``-th time."""
 
     def __init__(self, point: str, number: int) -> None:
         self.point = point
         self.left = number
 
     def __call__(self, point: str, _subject: str = "") -> None:
-        """Count a point."""
+        """Count a point that was reached. Kill this process if it is the chosen one."""
         if point == self.point:
             self.left -= 1
             if self.left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def about_to_die(self, point: str) -> bool:
-        """Whether the next call with this point kills."""
+        """Return whether the next call with this point kills the process."""
         return point == self.point and self.left == 1
 
 
 def install(killer: Killer) -> None:
-    """Put the killer into every call that writes, and into the fault points."""
+    """Call the killer at all fault points and before each write, fsync and replace of this process."""
     faults.install(killer)
     real_write, real_fsync, real_replace = os.write, os.fsync, Path.replace
 
@@ -66,7 +66,7 @@ def install(killer: Killer) -> None:
 
 
 def main(root: Path, point: str, number: int, *, resume: bool = False, trials: int | None = None) -> None:
-    """Run, and be killed. It changes its process: for one that ends with it."""
+    """Run the pack in ``root`` until the process is killed. Global state changes, so call it in a new process."""
     install(Killer(point, number))
     pin_framework()
     retry.BACK_OFF = ()  # no pauses

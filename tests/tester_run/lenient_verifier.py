@@ -1,4 +1,4 @@
-"""A verifier of an extension: it accepts one more answer, which is its setting."""
+"""A verifier of an extension. Its settings contain an additional answer that it accepts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class LenientSettings(WireModel):
-    """The answer that passes, too."""
+    """The settings of the verifier: the additional answer that passes."""
 
     accepted: str
 
 
 class LenientVerifier(Verifier):
-    """Passes ``right`` and the accepted answer."""
+    """A verifier that passes the answer ``right`` and the answer in its settings."""
 
     family = "short_answer"
     version = "1"
@@ -30,7 +30,7 @@ class LenientVerifier(Verifier):
         self._accepted = settings.accepted
 
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:
-        """Compare the text."""
+        """Compare the candidate's text with both answers."""
         del view, context
         passed = candidate.text in {"right", self._accepted}
         return VerificationResult(

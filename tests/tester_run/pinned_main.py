@@ -1,4 +1,4 @@
-"""The command line, with the framework's digest pinned: ``python -m tester_run.pinned_main run ...``."""
+"""The command line with a constant digest of the framework: ``python -m tester_run.pinned_main run ...``."""
 
 from __future__ import annotations
 

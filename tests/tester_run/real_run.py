@@ -1,4 +1,4 @@
-"""A small pack, run by the real command line on real sandboxes: to its end, or until something happens to it."""
+"""A small pack that the real command line runs on real sandboxes, to its end or until a test interferes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ with socket.create_connection(("127.0.0.1", 3128)) as connection:
     connection.sendall(b"CONNECT other.example:443 HTTP/1.1\\r\\nHost: other.example:443\\r\\n\\r\\n")
     assert b" 403 " in connection.recv(4096)
 """
-"""What an agent with a way out does first: it asks for a host that it may not reach."""
+"""What an agent with egress does first: it asks the proxy for a host that is not allowed, and is refused."""
 
 AGENT = """\
 import json, os, time
@@ -68,17 +68,18 @@ ROWS: list[dict[str, Any]] = [
         "eval": {"tests": {"source": "inline", "code": "assert double(21) == 42\n"}},
     },
 ]
-"""One task of each family; the agent above gets three of the four right."""
+"""Four rows of different families. ``AGENT`` solves all of them except the ``short_answer`` row."""
 
 
 class RealRun:
-    """A pack of ``rounds`` times four tasks, a tester YAML with a run id of its own, and the command line.
+    """A pack of ``rounds`` times four tasks, a tester YAML with a unique run id, and the command that runs them.
 
-    It runs on a driver and runtime such as ``driver`` is. With ``knock`` its agents have a way out, and try it.
+    The run has the driver and runtime of ``driver``. With ``knock``, its agents have egress and first execute
+    ``KNOCK``.
     """
 
     main = "tester_run.pinned_main"
-    """The module that is the command line."""
+    """The module that Python executes as the command line."""
 
     def __init__(
         self, root: Path, driver: SandboxDriver, rounds: int = 2, sleep: float = 0.0, *, knock: bool = False
@@ -104,19 +105,19 @@ class RealRun:
         )
 
     def command(self, *flags: str) -> list[str]:
-        """Return the command that runs this."""
+        """Return the command that starts the run."""
         return [sys.executable, "-m", self.main, "run", str(self.root / "tester.yaml"), *flags]
 
     @staticmethod
     def environment(extra: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment to run it in."""
+        """Return the environment variables for the command: those of this process, ``PYTHONPATH`` and ``extra``."""
         path = os.pathsep.join((str(TESTS), str(TESTS.parent / "src")))
         return {**os.environ, "PYTHONPATH": path, **extra}
 
     def finish(
         self, *flags: str, seconds: float = 90, variables: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run to the end."""
+        """Execute the run to its end, and return the finished process."""
         return subprocess.run(
             self.command(*flags),
             env=self.environment(variables or {}),
@@ -130,7 +131,7 @@ class RealRun:
     def begun(
         self, *flags: str, after: int, variables: Mapping[str, str] | None = None
     ) -> Iterator[subprocess.Popen[str]]:
-        """Give a run in progress that has written ``after`` records."""
+        """Start the run, and yield its process when it has written at least ``after`` records. Kill it at the end."""
         with subprocess.Popen(
             self.command(*flags),
             env=self.environment(variables or {}),
@@ -146,12 +147,12 @@ class RealRun:
                 process.kill()
 
     def written(self) -> int:
-        """Return how many records there are."""
+        """Return the number of records in the journal."""
         path = self.root / "results" / JOURNAL
         return path.read_bytes().count(b"\n") if path.exists() else 0
 
     def left(self) -> list[str]:
-        """Return what is on the machine that was not before: containers, processes, mounts, cgroups, directories."""
+        """Return what is new on the machine since ``__init__``: containers, processes, mounts, cgroups, directories."""
         return sorted((host_traces() - self._before) | set(self._containers()))
 
     def _containers(self) -> Iterator[str]:
@@ -162,7 +163,7 @@ class RealRun:
 
 
 def anonymous(root: Path) -> list[dict[str, Any]]:
-    """Return comparable records without what tells these tests' runs apart: their ids, and the agent's sleep."""
+    """Return comparable records without the run id and the harness, which differ between the runs of these tests."""
     found = comparables(root)
     for record in found:
         record["run_id"] = ""
@@ -171,7 +172,7 @@ def anonymous(root: Path) -> list[dict[str, Any]]:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait until something holds."""
+    """Wait until ``condition`` returns true. Fail after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -180,7 +181,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 @contextmanager
 def small_disk(place: Path, size: int) -> Iterator[None]:
-    """Mount so small a disk. Only root may."""
+    """Mount a file system of ``size`` bytes at ``place`` during a ``with`` block. Only root may do this."""
     place.mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], check=True)
     try:

@@ -1,4 +1,4 @@
-"""A small run on fakes: a pack, a tester YAML, and the parts."""
+"""A small run with fakes: its pack, its tester YAML, and its replaceable parts."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ harness:
 
 
 def pin_framework(set_attribute: Callable[[object, str, object], None] = setattr) -> None:
-    """Make the framework's digest a constant in this process: its sources may be edited while tests run."""
+    """Make the digest of the framework constant in this process: its source may be edited while tests run."""
     set_attribute(plan, "framework_provenance", lambda: {"version": "0", "digest": "pinned"})
 
 
 def write_run(root: Path, tasks: int = 6, *, family: str = "short_answer", env: Iterable[str] = ()) -> Path:
-    """Write a pack with so many tasks, an agent and a tester YAML. The answer of each task is ``right``."""
+    """Write a pack, an agent and a tester YAML, and return the YAML's path. The answer of each task is ``right``."""
     (root / "pack").mkdir(exist_ok=True)
     (root / "agent").mkdir(exist_ok=True)
     (root / "agent" / "agent.py").write_text("print('right')\n")
@@ -56,7 +56,7 @@ def write_run(root: Path, tasks: int = 6, *, family: str = "short_answer", env: 
 
 
 def row(task_id: str, family: str = "short_answer") -> dict[str, Any]:
-    """Return a row."""
+    """Return a row of the pack: a question, or a prompt for a family other than ``short_answer``."""
     if family == "short_answer":
         return {"id": task_id, "family": family, "input": {"question": "?"}, "eval": {"accepted_answers": ["right"]}}
     return {"id": task_id, "family": family, "input": {"prompt": "?", "tools": []}}
@@ -69,12 +69,12 @@ def add_row(root: Path) -> None:
 
 
 def configuration(root: Path) -> TesterConfig:
-    """Return the configuration in ``root``."""
+    """Return the configuration from the tester YAML in ``root``."""
     return load_tester_config(root / "tester.yaml")
 
 
 def make_parts(producer: FakeProducer | None = None, driver: ScriptedDriver | None = None, **changes: Any) -> RunParts:
-    """Return the parts of a run, the harness and the driver fakes."""
+    """Return the parts of a run. Harness and driver are fakes, unless ``changes`` replaces them."""
     chosen, made = producer or FakeProducer(), driver or ScriptedDriver()
     return RunParts(**{"make_driver": lambda *_: made, "make_producer": lambda _: chosen, **changes})
 
@@ -86,7 +86,7 @@ def run(
     sinks: Iterable[Callable[[Event], None]] = (),
     **options: Any,
 ) -> TesterRunSummary:
-    """Run what is in ``root``."""
+    """Execute the run in ``root``, and return its summary."""
     return run_benchmark(configuration(root), RunOptions(**options), sinks, parts or make_parts())
 
 
@@ -96,5 +96,5 @@ def records(root: Path) -> list[dict[str, Any]]:
 
 
 def comparables(root: Path) -> list[dict[str, Any]]:
-    """Return the comparable records, in an order that does not depend on the run's."""
+    """Return the comparable records, sorted by task and trial."""
     return sorted(map(comparable, records(root)), key=lambda record: (str(record["task_id"]), record["trial"]))

@@ -1,4 +1,4 @@
-"""A run's side of agents that have a program, keys and a way out: on fakes."""
+"""How a run handles agents with a program, keys and egress. The agents are fakes."""
 
 from __future__ import annotations
 
@@ -55,37 +55,37 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Give a directory with a pack of six tasks and a tester YAML."""
+    """Return a directory with a pack of six tasks and a tester YAML."""
     write_run(tmp_path)
     return tmp_path
 
 
 @dataclass
 class FakeGateways:
-    """Makes gateways that do nothing but log, and keeps them."""
+    """A factory for fake gateways, which it keeps in ``made``."""
 
     made: list[FakeGateway] = field(default_factory=list)
 
     def __call__(self, log: Callable[[Mapping[str, JsonValue]], None]) -> FakeGateway:
-        """Make one."""
+        """Return a new fake gateway."""
         self.made.append(FakeGateway(log))
         return self.made[-1]
 
 
 class FakeGateway(Gateway):
-    """A gateway that opens nothing."""
+    """A gateway that opens nothing, and counts how often it is closed."""
 
     def __init__(self, log: Callable[[Mapping[str, JsonValue]], None]) -> None:
         self.log = log
         self.closed = 0
 
     def close(self) -> None:
-        """Count."""
+        """Count the call."""
         self.closed += 1
 
 
 def reaching(host: str) -> FakeProducer:
-    """Return a harness whose agents reach for ``host``."""
+    """Return a harness with egress, each of whose agents is denied a connection to ``host``."""
 
     def hook(_: int, view: AgentView, context: ProduceContext) -> None:
         assert isinstance(context.gateway, FakeGateway)
@@ -95,12 +95,12 @@ def reaching(host: str) -> FakeProducer:
 
 
 def decisions(root: Path) -> list[dict[str, Any]]:
-    """Return what stands in the log of the way out."""
+    """Return the lines of the egress log."""
     return [json.loads(line) for line in (root / "results" / EGRESS_LOG).read_bytes().splitlines()]
 
 
 def test_a_harness_is_prepared_once_before_any_task(root: Path) -> None:
-    """It is told the images that agents run in and the tester's variables, and says which agent it is."""
+    """A harness is prepared once, before any task, with the agents' images and the tester's variables."""
     rows = [row("pack/task-0"), {**row("pack/task-1"), "environment": {"image": "other:1"}}]
     (root / "pack" / "tasks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
     driver = ScriptedDriver()
@@ -115,12 +115,12 @@ def test_a_harness_is_prepared_once_before_any_task(root: Path) -> None:
 
 
 def assert_prepared(producer: FakeProducer) -> None:
-    """Hold a harness to having been prepared."""
+    """Assert that the harness was prepared once."""
     assert len(producer.prepared) == 1
 
 
 def test_an_image_of_a_checker_is_none_of_the_agents(root: Path) -> None:
-    """What only a verifier runs in need not fit an agent's program."""
+    """A harness is not prepared for a checker's image, because no agent program runs in it."""
     task = {
         "id": "pack/terminal",
         "family": "terminal_task",
@@ -137,7 +137,7 @@ def test_an_image_of_a_checker_is_none_of_the_agents(root: Path) -> None:
 
 
 def test_which_agent_it_was_stands_in_the_header_and_in_every_record(root: Path) -> None:
-    """The answer of the harness is what records come from, and decides whether a run goes on."""
+    """The agent's identity is in the provenance of each record and in the decisive part of the header."""
     run(root, parts=make_parts(FakeProducer(agent=AGENT)), limit=2)
     header = json.loads((root / "results" / HEADER).read_text())
     assert header["decisive"]["agent"] == AGENT
@@ -145,7 +145,7 @@ def test_which_agent_it_was_stands_in_the_header_and_in_every_record(root: Path)
 
 
 def test_an_agent_without_a_program_leaves_no_trace_of_one(root: Path) -> None:
-    """The records and the header of a plain command are what they were."""
+    """The records and the header of a plain command contain no agent, and its run has no egress log."""
     run(root, limit=1)
     assert "agent" not in json.loads((root / "results" / HEADER).read_text())["decisive"]
     assert "agent" not in records(root)[0]["provenance"]
@@ -153,7 +153,7 @@ def test_an_agent_without_a_program_leaves_no_trace_of_one(root: Path) -> None:
 
 
 def test_a_resumed_run_tells_which_agent_it_began_with(root: Path) -> None:
-    """A version that was looked up when the run began is found again, also where another is the latest now."""
+    """A resumed run passes the agent version that it began with to the harness, so a newer version is not used."""
     run(root, parts=make_parts(FakeProducer(agent=AGENT)), limit=2)
 
     class Latest(FakeProducer):
@@ -166,7 +166,7 @@ def test_a_resumed_run_tells_which_agent_it_began_with(root: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"version": "1.2.4"}, {"endpoint": "other.example.com"}])
 def test_another_agent_does_not_go_on_with_a_run(root: Path, change: dict[str, JsonValue]) -> None:
-    """Another version or endpoint is refused by name (L05)."""
+    """A run is not resumed with another agent version or endpoint. The error names the change (L05)."""
     run(root, parts=make_parts(FakeProducer(agent=AGENT)), limit=2)
     producer = FakeProducer(agent={**AGENT, **change})
     with pytest.raises(ConfigError, match=f"agent.{next(iter(change))}") as caught:
@@ -176,7 +176,7 @@ def test_another_agent_does_not_go_on_with_a_run(root: Path, change: dict[str, J
 
 
 def test_another_build_of_the_same_version_is_the_same_agent(root: Path) -> None:
-    """A run that meets an image with another C library goes on; a build that is not what it was does not (L05)."""
+    """A resumed run may add a build of its agent for another C library. A changed build is refused (L05)."""
     glibc, musl = {"linux-x64": "sha512-one"}, {"linux-x64-musl": "sha512-two"}
     builds: tuple[dict[str, JsonValue], ...] = ({**glibc}, {**glibc, **musl}, {**musl})
     for limit, integrity in enumerate(builds, start=1):
@@ -191,7 +191,7 @@ def test_another_build_of_the_same_version_is_the_same_agent(root: Path) -> None
 
 @pytest.mark.parametrize("error", [ConfigError("no key", code="key-missing"), ImageError("no libc")])
 def test_a_harness_that_cannot_begin_ends_the_run_before_it_does(root: Path, error: Exception) -> None:
-    """What is missing is told before any task, and the directory can be used afterwards."""
+    """If a harness cannot be prepared, no task starts, and the directory can be used for another run."""
 
     class Unready(FakeProducer):
         def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
@@ -208,7 +208,7 @@ def test_a_harness_that_cannot_begin_ends_the_run_before_it_does(root: Path, err
 
 @pytest.mark.parametrize("has_egress", [False, True])
 def test_sandboxes_are_looked_at_with_the_ports_that_they_will_have(root: Path, has_egress: bool) -> None:
-    """J01: a machine on which a way out opens more than itself is refused before the harness is prepared."""
+    """J01: the self-test has forwarded ports if agents have egress. If it fails, the harness is not prepared."""
     calls: list[bool] = []
 
     class Driver(ScriptedDriver):
@@ -224,7 +224,7 @@ def test_sandboxes_are_looked_at_with_the_ports_that_they_will_have(root: Path, 
 
 
 def test_one_gateway_a_run_is_lent_and_ended(root: Path) -> None:
-    """All tasks share it; its decisions are logged as they are made, and it is closed when the run ends."""
+    """All tasks share one gateway. Its decisions are logged, and it is closed when the run ends."""
     gateways = FakeGateways()
     run(root, parts=make_parts(reaching("evil.example"), make_gateway=gateways), workers=3)
     (gateway,) = gateways.made
@@ -233,14 +233,14 @@ def test_one_gateway_a_run_is_lent_and_ended(root: Path) -> None:
 
 
 def test_an_agent_without_a_way_out_has_no_gateway(root: Path) -> None:
-    """Nothing is made that nobody needs."""
+    """No gateway is made for agents without egress."""
     gateways = FakeGateways()
     run(root, parts=make_parts(FakeProducer(), make_gateway=gateways))
     assert not gateways.made
 
 
 def test_the_real_gateway_is_made_by_default(root: Path) -> None:
-    """Unless a test brings its own; and nothing is started for agents that do not use it."""
+    """A run uses the real gateway if its parts contain no other."""
     seen: list[Any] = []
     producer = FakeProducer(hook=lambda _, __, context: seen.append(context.gateway), has_egress=True)
     assert run(root, parts=make_parts(producer), limit=1).passed == 1
@@ -248,7 +248,7 @@ def test_the_real_gateway_is_made_by_default(root: Path) -> None:
 
 
 def test_the_log_goes_on_when_a_run_does(root: Path) -> None:
-    """What was reached for before a run was resumed stays."""
+    """A resumed run appends to the egress log and keeps the earlier lines."""
     for limit, resume in ((2, False), (6, True)):
         parts = make_parts(reaching("evil.example"), make_gateway=FakeGateways())
         run(root, parts=parts, limit=limit, resume=resume)
@@ -256,7 +256,7 @@ def test_the_log_goes_on_when_a_run_does(root: Path) -> None:
 
 
 def test_a_gateway_is_closed_also_when_the_run_breaks(root: Path) -> None:
-    """A sink that ends the run, or any defect, leaves no gateway behind."""
+    """The gateway is closed even if an unexpected exception ends the run."""
     gateways = FakeGateways()
 
     def interrupt(point: FaultPoint, _subject: str) -> None:
@@ -270,7 +270,7 @@ def test_a_gateway_is_closed_also_when_the_run_breaks(root: Path) -> None:
 
 
 def test_a_log_that_lacks_something_is_a_problem_of_the_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody takes a log for whole that is not."""
+    """An egress log that lacks lines because it is full is reported as a problem of the run."""
     from securebench.results.run_directory import egress_log
 
     monkeypatch.setattr(egress_log, "MAX_BYTES", 100)
@@ -280,7 +280,7 @@ def test_a_log_that_lacks_something_is_a_problem_of_the_run(root: Path, monkeypa
 
 
 def test_j15_a_key_stands_nowhere(root: Path) -> None:
-    """J15: a key of the harness is in no file of the run directory, no event and no notice, whoever says it."""
+    """J15: a key that the harness, an agent or an error prints is redacted in files, events, messages and summary."""
 
     class Telling(FakeProducer):
         def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
@@ -323,13 +323,13 @@ def test_j15_a_key_stands_nowhere(root: Path) -> None:
     ],
 )
 def test_names_that_look_like_secrets(name: str, looks: bool) -> None:
-    """A variable that agents are given is told of if its name looks so, unless the harness keeps its value outside."""
+    """A variable whose name looks like a secret is reported, unless its value is kept outside the sandbox."""
     assert exposed_secrets({name: "v"}, ()) == ([name] if looks else [])
     assert exposed_secrets({name: "v"}, ("v",)) == []
 
 
 def test_secrets_in_the_environment_are_told_of(tmp_path: Path) -> None:
-    """``harness.env`` is obeyed, with a warning that says no value."""
+    """A secret in ``harness.env`` causes a warning that contains its name and not its value."""
     write_run(tmp_path, 1, env=["GITHUB_TOKEN", "MODE"])
     messages: list[str] = []
     run(tmp_path, variables={"GITHUB_TOKEN": "ghp-0123456789", "MODE": "fast"}, notify=messages.append)
@@ -347,7 +347,7 @@ def test_secrets_in_the_environment_are_told_of(tmp_path: Path) -> None:
     ],
 )
 def test_a_provider_that_is_down_ends_the_run(root: Path, error: Exception, expected: str) -> None:
-    """A run does not burn through its tasks, says whose trouble it is, and goes on with --resume (L24)."""
+    """If the provider or the gateway fails, the run stops early, names the cause, and can be resumed (L24)."""
 
     def down(*_: object) -> None:
         raise error
@@ -362,7 +362,7 @@ def test_a_provider_that_is_down_ends_the_run(root: Path, error: Exception, expe
 
 
 def test_what_was_used_is_added_up(root: Path) -> None:
-    """The summary has the tokens, turns and cost of all records, also of those from before it was resumed."""
+    """The summary adds up tokens, turns and cost of all records, including those from before the run was resumed."""
     usage: dict[str, JsonValue] = {"input_tokens": 100, "output_tokens": 10, "turns": 2, "cost_usd": 0.25}
 
     def hook(_: int, __: AgentView, context: ProduceContext) -> AgentResult:
@@ -376,7 +376,7 @@ def test_what_was_used_is_added_up(root: Path) -> None:
 
 
 def test_the_header_names_the_models_that_answered(root: Path) -> None:
-    """It has every name that the provider gave in a current record, also after the run was resumed."""
+    """The header has each model name in the current records, and the number of these records with that name."""
 
     def answering(*names: str) -> FakeProducer:
         usage: dict[str, JsonValue] = {"relay": {"models": dict.fromkeys(names, 2)}}
@@ -393,7 +393,7 @@ def test_the_header_names_the_models_that_answered(root: Path) -> None:
 
 
 def write_elsewhere(root: Path) -> Path:
-    """Return another directory with a run of its own."""
+    """Write another pack with one task to a subdirectory of ``root``, and return the subdirectory."""
     place = root / "elsewhere"
     place.mkdir()
     write_run(place, 1)
@@ -401,7 +401,10 @@ def write_elsewhere(root: Path) -> Path:
 
 
 def test_an_agent_is_not_paid_again_for_a_verification_that_failed(root: Path) -> None:
-    """Its sealed candidate is judged when the run goes on, and the records are those of a run without the trouble."""
+    """If a verification failed, a resumed run judges the sealed candidate again without starting the agent.
+
+    In the end, the records equal those of a run in which no verification failed.
+    """
     usage: dict[str, JsonValue] = {"input_tokens": 100, "output_tokens": 10, "turns": 2}
 
     def hook(number: int, view: AgentView, context: ProduceContext) -> AgentResult:
@@ -430,7 +433,10 @@ def test_an_agent_is_not_paid_again_for_a_verification_that_failed(root: Path) -
 
 
 def test_everything_that_was_spent_is_added_up(root: Path) -> None:
-    """Void tries, earlier attempts, errors that nobody has done again yet, and the check of the provider."""
+    """The usage in the summary includes all tries and attempts, and each check of the provider.
+
+    It also includes tasks that ended in an error and have not been run again.
+    """
     error = ProviderError("529", code="provider-failed")
     usage: dict[str, JsonValue] = {"input_tokens": 100, "output_tokens": 10}
 
@@ -464,7 +470,10 @@ def test_everything_that_was_spent_is_added_up(root: Path) -> None:
 
 
 def test_a_rejected_key_leaves_an_empty_directory(root: Path) -> None:
-    """The run ends before any task, and can be begun again in the same place; a resumed one asks too."""
+    """If the provider rejects the key, no task starts, and another run can begin in the same directory.
+
+    A resumed run also checks the key, unless no task is left.
+    """
 
     class Rejected(FakeProducer):
         def check_provider(self, *_: object) -> Mapping[str, JsonValue]:

@@ -1,4 +1,4 @@
-"""The circuit breaker stops a run in which no agent could start."""
+"""The circuit breaker, which stops a run in which no agent could start, and reports nodes with many errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPO = "python3: can't open file 'agnet.py'"
 
 
 def failed_start(**changes: Any) -> Any:
-    """Return the record of an agent that failed at once."""
+    """Return the record of an agent that failed immediately."""
     fields: dict[str, Any] = {
         "verifier": None,
         "failure": Failure(FailureReason.AGENT_EXIT, FailurePhase.PRODUCE, "the agent ended with exit code 2"),
@@ -38,13 +38,13 @@ OTHER = failed_start(producer=Output(stderr="another error"))
 
 
 def stops(*seen: Any, is_resumed: bool = False) -> list[str]:
-    """Return what the breaker says after each record."""
+    """Return the breaker's message after each record. An empty message means that the run continues."""
     breaker = Breaker(ScriptedDriver(), is_resumed=is_resumed)
     return [breaker.trips(one) for one in seen]
 
 
 def test_a_run_stops_when_its_first_agents_could_not_start() -> None:
-    """The message has the exit code and the last line of stderr, and comes with the last of the first tasks."""
+    """After ``FAILED_STARTS`` failed starts the run stops. The message has exit code and last line of stderr."""
     *before, last = stops(*[failed_start()] * FAILED_STARTS)
     assert not any(before)
     assert last.startswith("no agent could start: ")
@@ -55,19 +55,25 @@ def test_a_run_stops_when_its_first_agents_could_not_start() -> None:
 @pytest.mark.parametrize("other", [record(), SLOW, TALKING, SILENT, OTHER])
 @pytest.mark.parametrize("at", [0, FAILED_STARTS - 1])
 def test_one_other_ending_shows_that_agents_start(other: Any, at: int) -> None:
-    """A pass, a slow failure, output, no message or another message: whatever agents do afterwards is scored."""
+    """The run does not stop for failed starts if one of the first agents ended differently.
+
+    Its record may have passed, have failed slowly, or have output, no stderr or another stderr.
+    """
     seen = [failed_start()] * (FAILED_STARTS * 3)
     seen[at] = other
     assert not any(stops(*seen))
 
 
 def test_a_resumed_run_does_not_stop() -> None:
-    """Its user has seen the message, and wants the rest."""
+    """A resumed run does not stop for failed starts: its user has seen the message and wants the other tasks to run."""
     assert not any(stops(*[failed_start()] * 20, is_resumed=True))
 
 
 def test_a_node_with_errors_is_distrusted_and_the_run_goes_on() -> None:
-    """Errors in a row count for the node that has them. Only the executor knows if another one is left."""
+    """Errors in a row count only for their node, and do not stop the run. A success resets the count.
+
+    The breaker cannot stop the run, because only the executor knows whether another node is left.
+    """
     breaker = Breaker(ScriptedDriver())
     failed = record(
         status=STATUS.ERROR,
@@ -82,7 +88,7 @@ def test_a_node_with_errors_is_distrusted_and_the_run_goes_on() -> None:
 
 
 def test_a_run_without_a_working_agent_stops_and_can_be_resumed(tmp_path: Any) -> None:
-    """Tasks after the first ones have no record; each failed one reports its stderr; --resume runs the rest."""
+    """Tasks that did not start have no record, each failed task reports its stderr, and --resume runs the rest."""
     write_run(tmp_path, 8)
     failure = CandidateError(FailureReason.AGENT_EXIT, "the agent ended with exit code 2", phase=FailurePhase.PRODUCE)
     producer = FakeProducer(hook=lambda *_: AgentResult(candidate=None, failure=failure, stderr=f"{TYPO}\n"))

@@ -1,4 +1,4 @@
-"""The budget of a run in money: on fakes."""
+"""The budget of a run in money, tested with fakes."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Give a directory with a pack of six tasks and a tester YAML."""
+    """Return a directory with a pack of six tasks and a tester YAML."""
     write_run(tmp_path)
     return tmp_path
 
 
 def costing(usd: float, *, fails: bool = False) -> FakeProducer:
-    """Return a harness whose agents cost this much on each try, and then meet a provider that fails, if wanted."""
+    """Return a harness whose agents cost ``usd`` on each try. With ``fails``, the try ends with a provider error."""
 
     def hook(_: int, __: AgentView, context: ProduceContext) -> AgentResult:
         fault = ProviderError("529", code="provider-refused") if fails else None
@@ -50,7 +50,7 @@ def costing(usd: float, *, fails: bool = False) -> FakeProducer:
 
 
 def test_a_run_stops_at_its_budget_and_goes_on_with_more(root: Path) -> None:
-    """No task starts after the budget is reached. What is not started has no record, and --resume runs it."""
+    """No task starts after the budget is reached. --resume with a larger budget or none runs the other tasks."""
     sink = Sink()
     summary = run(root, parts=make_parts(costing(0.1)), budget_usd=0.3, sinks=[sink])
     assert (summary.ending, summary.passed, summary.total.not_run) == (RunEnd.OUT_OF_BUDGET, 3, 3)
@@ -61,7 +61,7 @@ def test_a_run_stops_at_its_budget_and_goes_on_with_more(root: Path) -> None:
     costs = [event.run_cost_usd or 0.0 for event in sink.events if isinstance(event, TaskDone)]
     assert costs == sorted(costs)
     assert costs[-1] == 0.3
-    # Later tasks may have been paid for before the event of an earlier one.
+    # The cost in the event of a task may already include later tasks.
     assert all(cost >= least for cost, least in zip(costs, (0.1, 0.2, 0.3), strict=True))
     assert read_run(root / "results").summary().ending is RunEnd.OUT_OF_BUDGET
 
@@ -74,7 +74,7 @@ def test_a_run_stops_at_its_budget_and_goes_on_with_more(root: Path) -> None:
 
 
 def test_a_budget_that_is_used_up_pays_no_check(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that cannot start a task asks its provider nothing when it is resumed."""
+    """A resumed run does not check its provider if its budget is used up."""
     checks: list[int] = []
 
     def check(*_: object) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def test_a_budget_that_is_used_up_pays_no_check(root: Path, monkeypatch: pytest.
 
 
 def test_tasks_in_progress_finish(root: Path) -> None:
-    """They are scored as always, so the run may cost more than its budget."""
+    """Tasks in progress when the budget is reached finish and are scored, so a run may cost more than its budget."""
     summary = run(root, parts=make_parts(costing(1)), budget_usd=0.5, workers=2)
     assert summary.ending is RunEnd.OUT_OF_BUDGET
     assert 1 <= summary.passed <= 2
@@ -97,13 +97,13 @@ def test_tasks_in_progress_finish(root: Path) -> None:
 
 
 def test_a_run_that_needs_all_of_its_budget_is_finished(root: Path) -> None:
-    """Nothing is left, so nothing was stopped."""
+    """A run that reaches its budget with its last task is finished, and not out of budget."""
     summary = run(root, parts=make_parts(costing(0.1)), budget_usd=0.6)
     assert (summary.ending, summary.passed, exit_code(summary)) == (RunEnd.FINISHED, 6, 0)
 
 
 def test_tries_without_a_verdict_cost_money(root: Path) -> None:
-    """What superseded records cost is counted when the run is resumed, and once for each trial."""
+    """The cost of errors counts when the run is resumed. It is not counted again in the new record of a trial."""
     summary = run(root, parts=make_parts(costing(0.1, fails=True)), budget_usd=0.2)
     assert (summary.ending, summary.errors) == (RunEnd.OUT_OF_BUDGET, 2)
     resumed = run(root, parts=make_parts(costing(0.1)), budget_usd=0.5, resume=True)
@@ -111,7 +111,7 @@ def test_tries_without_a_verdict_cost_money(root: Path) -> None:
 
 
 def test_what_was_not_reported_counts_against_the_budget(root: Path) -> None:
-    """What answers may have cost whose end no provider reported is charged to the run, also when it is resumed."""
+    """The possible cost of unreported tokens counts against the budget, also when the run is resumed."""
 
     def hook(_: int, __: AgentView, context: ProduceContext) -> AgentResult:
         usage: Any = {"requests": 1, "cost_usd": 0.1, "relay": {"unreported_tokens": 9, "unreported_usd": 0.4}}
@@ -124,11 +124,14 @@ def test_what_was_not_reported_counts_against_the_budget(root: Path) -> None:
 
 
 def test_interrupted_tasks_cost_money(root: Path) -> None:
-    """They have no record, so the log of their requests counts. Lines that tell no price count nothing."""
+    """The cost of interrupted tasks, which have no record, is taken from the egress log.
+
+    An invalid ``cost_usd`` counts as 0. In this test the tasks have records, but only the log contains costs.
+    """
 
     class LoggingGateway(Gateway):
         def close(self) -> None:
-            """Have nothing to close."""
+            """Do nothing: this gateway opened nothing."""
 
     def hook(number: int, view: AgentView, context: ProduceContext) -> None:
         assert context.gateway is not None
@@ -144,7 +147,7 @@ def test_interrupted_tasks_cost_money(root: Path) -> None:
 
 
 def test_the_budget_may_be_in_the_tester_yaml(root: Path) -> None:
-    """It is in the header, and no part of what a resumed run is compared with."""
+    """A budget in the tester YAML is written to the header. The run may be resumed with another budget."""
     path = root / "tester.yaml"
     path.write_text(
         path.read_text().replace("  output_dir: results\n", "  output_dir: results\n  budget: {usd: 0.2}\n")
@@ -158,7 +161,7 @@ def test_the_budget_may_be_in_the_tester_yaml(root: Path) -> None:
 
 
 def test_a_budget_needs_a_price(root: Path) -> None:
-    """Otherwise nothing runs, and the error has the hint that fits the cause."""
+    """A run with a budget and an unknown price does not start. The error has the code and hint from the harness."""
     producer = FakeProducer(cost_fault=Problem("price-missing", "the price is unknown", hint="find it"))
     with pytest.raises(ConfigError, match="the price is unknown") as raised:
         run(root, parts=make_parts(producer), budget_usd=1)
@@ -167,7 +170,7 @@ def test_a_budget_needs_a_price(root: Path) -> None:
 
 
 def test_the_harness_that_runs_knows_the_prices(root: Path) -> None:
-    """The run of an agent with a directory makes a second harness, which works with the copy of the directory."""
+    """The second harness, which a run makes for the copy of ``agent_dir``, gets the price table and runs the tasks."""
     table = root / "prices.yaml"
     table.write_text('date: "2026-11-23"\nmodels:\n  m: {input: 1, output: 2}\n')
     made: list[FakeProducer] = []
@@ -183,7 +186,7 @@ def test_the_harness_that_runs_knows_the_prices(root: Path) -> None:
 
 
 def test_a_price_table_must_be_valid(root: Path) -> None:
-    """It is read before anything runs, also if the agent has no model."""
+    """An invalid price table is refused, even if the agent has no model."""
     table = root / "prices.yaml"
     table.write_text("models: {}\n")
     with pytest.raises(ConfigError, match="date"):

@@ -1,4 +1,4 @@
-"""What a run's sandboxes are made with: asked for, overridden, kept to when it is resumed, and recorded."""
+"""The driver of a run: how it is requested and overridden, kept when the run is resumed, and recorded."""
 
 from __future__ import annotations
 
@@ -27,47 +27,47 @@ ROOTLESS = DriverInfo("oci", "runc", "1.1.5", enforced=("network",), weaker=("me
 
 
 class Drivers:
-    """Makes a scripted driver for each request, described as ``info``. Lists the requests."""
+    """A factory for scripted drivers that describe themselves as ``info``. ``requested`` lists the requests."""
 
     def __init__(self, info: DriverInfo) -> None:
         self.info = info
         self.requested: list[tuple[str, str | None]] = []
 
     def make(self, config: TesterConfig, _notify: object) -> ScriptedDriver:
-        """Stand in for the function that makes drivers."""
+        """Return a scripted driver, and note the requested driver and runtime."""
         self.requested.append((config.sandbox.driver, config.sandbox.runtime))
         driver = ScriptedDriver()
-        driver.info = lambda: self.info  # type: ignore[method-assign]  # under another name
+        driver.info = lambda: self.info  # type: ignore[method-assign]  # the driver pretends to be another one
         return driver
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Give a directory with a pack of six tasks and a tester YAML."""
+    """Return a directory with a pack of six tasks and a tester YAML."""
     write_run(tmp_path)
     return tmp_path
 
 
 def ask_for(root: Path, sandbox: str) -> None:
-    """Write ``sandbox`` into the tester YAML."""
+    """Add ``sandbox`` to the tester YAML as its sandbox settings."""
     path = root / "tester.yaml"
     path.write_text(path.read_text().replace("harness:", f"sandbox: {sandbox}\nharness:"))
 
 
 def begin(root: Path, info: DriverInfo, **options: Any) -> list[tuple[str, str | None]]:
-    """Run some tasks on a driver that is ``info``, and return what was asked for."""
+    """Run tasks on a driver described as ``info``, and return the requested drivers and runtimes."""
     drivers = Drivers(info)
     run(root, parts=make_parts(make_driver=drivers.make), **options)
     return drivers.requested
 
 
 def test_by_default_the_best_is_taken(root: Path) -> None:
-    """A tester YAML that says nothing asks for ``auto``, and for no runtime."""
+    """Without sandbox settings in the tester YAML, the driver ``auto`` and no particular runtime are requested."""
     assert begin(root, OCI) == [("auto", None)]
 
 
 def test_the_yaml_asks_and_the_option_overrides(root: Path) -> None:
-    """The option names another driver than the YAML, and keeps its runtime."""
+    """The option replaces the driver of the YAML, and keeps the runtime of the YAML."""
     ask_for(root, "{driver: docker, runtime: runsc}")
     assert begin(root, DOCKER, limit=1) == [("docker", "runsc")]
     assert begin(root, OCI, driver="oci", output_dir=root / "other") == [("oci", "runsc")]
@@ -77,7 +77,7 @@ def test_the_yaml_asks_and_the_option_overrides(root: Path) -> None:
 def test_a_resumed_run_stays_with_what_it_began_with(
     root: Path, info: DriverInfo, requested: tuple[str, str | None]
 ) -> None:
-    """L05: ``auto`` does not change its mind half-way, whatever was installed meanwhile."""
+    """L05: a resumed run with the driver ``auto`` requests the driver and runtime that it began with."""
     begin(root, info, limit=3)
     assert begin(root, info, resume=True) == [requested]
     assert len(records(root)) == 6
@@ -85,7 +85,7 @@ def test_a_resumed_run_stays_with_what_it_began_with(
 
 @pytest.mark.parametrize("how", ["yaml", "option"])
 def test_a_run_is_not_resumed_on_another_driver(root: Path, how: str) -> None:
-    """L05: asked for by name, another driver is refused with the names of both; nothing is recorded."""
+    """L05: a run is not resumed on another driver that the user names. The error names both; nothing is recorded."""
     begin(root, DOCKER, limit=3)
     if how == "yaml":
         ask_for(root, "{driver: oci}")
@@ -97,14 +97,14 @@ def test_a_run_is_not_resumed_on_another_driver(root: Path, how: str) -> None:
 
 
 def test_a_run_is_not_resumed_where_sandboxes_are_weaker(root: Path) -> None:
-    """L05: the same driver under another user may hold to less; records of both would not mean the same."""
+    """L05: a run is not resumed if the same driver enforces less now: its records could not be compared."""
     begin(root, OCI, limit=3)
     with pytest.raises(ConfigError, match=r"sandbox\.weaker"):
         begin(root, ROOTLESS, resume=True)
 
 
 def test_what_held_is_in_each_record_and_in_the_header(root: Path) -> None:
-    """M17: a reader of a record sees what its sandboxes were held to, and what not."""
+    """M17: each record and the header list the protections that the driver enforced, and those that are weaker."""
     begin(root, ROOTLESS)
     expected = {
         "name": "oci",
@@ -120,7 +120,7 @@ def test_what_held_is_in_each_record_and_in_the_header(root: Path) -> None:
 
 
 def test_settings_stay_with_the_driver_that_they_are_for() -> None:
-    """``--driver`` with another driver than the YAML's gives that driver its own defaults, not the other's settings."""
+    """If ``--driver`` names another driver than the YAML, the YAML's driver settings are not used."""
     theirs = SandboxConfig("oci", settings=WireModel())
     assert requested_sandbox(theirs, "docker", None).settings is None
     assert requested_sandbox(theirs, "oci", None) is theirs

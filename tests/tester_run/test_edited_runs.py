@@ -1,4 +1,4 @@
-"""Edits of a finished run: each is refused, by what reads the run and by ``--resume``, with the file and the line."""
+"""A finished run whose files were edited is refused by ``read_run`` and by ``--resume``."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     Lines = list[bytes]
 
 FAILED: Final = 3
-"""The index of the line that is edited: the failure of task 4, after a superseded record and before two others."""
+"""The index of the edited journal line: the failure of task 4, after a superseded record and before two others."""
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the directory of a resumed run of six tasks: four passed, two failed, and one had an error at first."""
+    """Return the directory of a resumed run of six tasks: four passed, two failed, and one had an error at first."""
     root = tmp_path_factory.mktemp("finished")
     write_run(root)
     producer = FakeProducer()
@@ -63,7 +63,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a copy of the finished run."""
+    """Return a copy of the finished run."""
     pin_framework(monkeypatch.setattr)
     copy = tmp_path / "copy"
     shutil.copytree(finished, copy, symlinks=True)
@@ -72,9 +72,9 @@ def root(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 @dataclass(frozen=True)
 class Edit:
-    """What an edit does to the lines of the journal, and the error: its code, its place and a part of its message.
+    """A change of the journal's lines and the expected error: its code, its place and a part of its message.
 
-    ``resumed`` is the error of ``--resume``, which knows the pack, if it is another one.
+    ``resumed`` is the error of ``--resume`` if it differs, because ``--resume`` also compares the run with the pack.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Edit:
 
 
 def on_record(change: Callable[[Record], object], lines: Lines) -> None:
-    """Edit one record."""
+    """Apply ``change`` to the record in line ``FAILED``."""
     record = json.loads(lines[FAILED])
     change(record)
     lines[FAILED] = json.dumps(record).encode() + b"\n"
@@ -106,13 +106,13 @@ def without_reason(record: Record) -> None:
 
 
 def without_verdict(record: Record) -> None:
-    """Remove everything that a verifier said."""
+    """Remove all fields that contain results of a verifier."""
     for name in ("passed", "score", "assurance", "verifier_stdout", "verifier_stderr", "verifier_metadata"):
         del record[name]
 
 
 def pending(record: Record) -> None:
-    """Take a failure out of the denominator."""
+    """Turn a failure into a pending task, which is not scored."""
     without_verdict(record)
     for name in ("failure_reason", "failure_phase", "failure_message"):
         del record[name]
@@ -120,19 +120,19 @@ def pending(record: Record) -> None:
 
 
 def pending_without_verifier(record: Record) -> None:
-    """As if the family had no verifier."""
+    """Turn a failure into a pending task of a family without a verifier."""
     pending(record)
     record["provenance"]["verifier"] = None
 
 
 def error(record: Record) -> None:
-    """Make ``--resume`` run the task again."""
+    """Turn a failure into an error, whose task ``--resume`` would run again."""
     without_verdict(record)
     record |= {"verification_status": "error", "failure_reason": "engine_unavailable", "failure_phase": "produce"}
 
 
 def provenance(record: Record, **changes: object) -> None:
-    """Claim another provenance."""
+    """Replace values in the provenance of a record."""
     record["provenance"] |= changes
 
 
@@ -144,7 +144,7 @@ def another_task(lines: Lines) -> None:
 
 
 def forged_candidate(record: Record) -> None:
-    """Claim another candidate."""
+    """Replace the candidate by another one that is marked as redacted."""
     record |= {"candidate_text": "right", "candidate_digest": "5" * 64, "candidate_redacted": True}
 
 
@@ -161,7 +161,7 @@ def swapped(lines: Lines) -> None:
 
 
 def twice(old: bytes, new: bytes, lines: Lines) -> None:
-    """Write a key twice."""
+    """Insert ``new`` after ``old``, so that a record contains a key twice."""
     assert old in lines[FAILED]
     lines[FAILED] = lines[FAILED].replace(old, old + b", " + new, 1)
 
@@ -172,7 +172,7 @@ def deleted(index: int, lines: Lines) -> None:
 
 
 def edit(name: str, change: Callable[[Record], object], *expected: str, resumed: str = "") -> Edit:
-    """Return an edit of one record."""
+    """Return an edit of one record. ``resumed`` is a part of the message of ``--resume``, if it differs."""
     code, place, message = expected
     another = ("record-foreign", f"{JOURNAL}:4", resumed) if resumed else None
     return Edit(name, partial(on_record, change), code, place, message, another)
@@ -214,7 +214,7 @@ EDITS: Final = [
 
 
 def refused(action: Callable[[], object], code: str, place: str, message: str) -> None:
-    """Check that an action is refused with this error."""
+    """Check that an action raises :class:`ConfigError` with this code, place and message."""
     with pytest.raises(ConfigError) as caught:
         action()
     assert caught.value.code == code, str(caught.value)
@@ -223,13 +223,13 @@ def refused(action: Callable[[], object], code: str, place: str, message: str) -
 
 
 def files(directory: Path) -> dict[str, bytes]:
-    """Return the files that a run is judged by."""
+    """Return the contents of the journal, the superseded records and the header."""
     return {name: (directory / name).read_bytes() for name in (JOURNAL, SUPERSEDED, HEADER)}
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
 def test_an_edited_record_is_refused(root: Path, edit: Edit) -> None:
-    """Nothing is counted, nothing runs again, and nothing is written."""
+    """An edited journal is refused when the run is read and when it is resumed, and no file is written."""
     results = root / "results"
     lines = (results / JOURNAL).read_bytes().splitlines(keepends=True)
     edit.change(lines)
@@ -241,7 +241,7 @@ def test_an_edited_record_is_refused(root: Path, edit: Edit) -> None:
 
 
 def test_a_verdict_cannot_be_superseded(root: Path) -> None:
-    """A failure that is moved aside would run again: its place in the chain is right, but its status is not."""
+    """A failure among the superseded records is refused: the chain is intact, but only errors may be there."""
     results = root / "results"
     lines = (results / JOURNAL).read_bytes().splitlines(keepends=True)
     with (results / SUPERSEDED).open("ab") as file:
@@ -253,7 +253,7 @@ def test_a_verdict_cannot_be_superseded(root: Path) -> None:
 
 @pytest.mark.parametrize("how", ["altered", "gone", "all gone"])
 def test_an_edited_candidate_is_refused(root: Path, how: str) -> None:
-    """What a record names must be in the store, as it was sealed (13)."""
+    """A run is refused if the sealed candidate of a record was altered or is missing (13)."""
     results = root / "results"
     *_, record = read_run(results).records()
     sealed = results / "candidates" / str(record.candidate_digest)
@@ -288,7 +288,7 @@ def test_an_edited_candidate_is_refused(root: Path, how: str) -> None:
     ],
 )
 def test_an_edited_header_is_refused(root: Path, change: Callable[[Record], object]) -> None:
-    """The closing has the digest of the whole header (14)."""
+    """A changed header is refused, because the closing contains the digest of the whole header (14)."""
     results = root / "results"
     header = json.loads((results / HEADER).read_text())
     change(header)
@@ -298,7 +298,7 @@ def test_an_edited_header_is_refused(root: Path, change: Callable[[Record], obje
 
 
 def test_a_header_that_is_written_otherwise_is_refused(root: Path) -> None:
-    """Bytes that mean the same are not the same bytes: a signature is over them."""
+    """A header with the same JSON values in other bytes is refused, because a signature covers the bytes."""
     path = root / "results" / HEADER
     path.write_text(path.read_text().rstrip())
     with pytest.raises(ConfigError, match="formatted as SecureBench writes it"):
@@ -306,7 +306,7 @@ def test_a_header_that_is_written_otherwise_is_refused(root: Path) -> None:
 
 
 def test_any_flipped_bit_is_noticed(root: Path) -> None:
-    """Each bit of the records counts, also in texts that nobody checks (15)."""
+    """A flipped bit anywhere in the records or the header is refused, even in texts that no other check reads (15)."""
     results = root / "results"
     chance = random.Random(15)
     for name in (JOURNAL, SUPERSEDED, HEADER):
@@ -323,7 +323,7 @@ def test_any_flipped_bit_is_noticed(root: Path) -> None:
 
 
 def test_a_run_that_was_not_closed_can_lose_its_end(root: Path) -> None:
-    """The known limit: without closing and signature, whoever has the directory can have its last tasks run again."""
+    """Known limit: the last record of a run without closing and signature can be deleted, and its task runs again."""
     results = root / "results"
     reopen(results)
     lines = (results / JOURNAL).read_bytes().splitlines(keepends=True)
@@ -344,7 +344,7 @@ def test_a_run_that_was_not_closed_can_lose_its_end(root: Path) -> None:
     ],
 )
 def test_a_false_plan_is_refused(root: Path, changes: Record, message: str) -> None:
-    """A run that is not closed cannot pretend that other tasks were planned: it is compared with the pack."""
+    """``--resume`` refuses an open run whose header contains another plan than the pack."""
     results = root / "results"
     open_run = reopen(results)
     replace(open_run, information={**open_run.information, **changes}).write(results)
@@ -357,7 +357,7 @@ def test_a_false_plan_is_refused(root: Path, changes: Record, message: str) -> N
 
 
 def test_a_closed_run_goes_on(root: Path) -> None:
-    """A resumed run is open until it ends, and is closed again with what it then has."""
+    """A resumed run has no closing until it ends. The new closing counts the records of the whole run."""
     results = root / "results"
     before = read_run(results).header
     seen: list[RunHeader] = []

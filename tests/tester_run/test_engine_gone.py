@@ -1,4 +1,4 @@
-"""What only a run on an engine can meet: an engine that goes away."""
+"""A run on a Docker Engine that becomes unreachable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @pytest.mark.sandboxes_alone
 @pytest.mark.engine
 def test_the_engine_goes_away(tmp_path: Path, docker_driver: DockerDriver) -> None:
-    """An engine that stops half-way costs no verdict: the run ends with 3, says why, and resumes (L08)."""
+    """If the engine stops half-way, no verdict is lost: the run exits with 3, reports why and can be resumed (L08)."""
     one = RealRun(tmp_path / "cut", docker_driver, sleep=0.5)
     with CuttableSocket(tmp_path / "engine.sock", _engine_socket()) as cuttable:
         flags = ("--workers", "2")

@@ -1,4 +1,4 @@
-"""Executors in a run: chosen by name, with strict settings, and never believed."""
+"""Executors in a run: they are chosen by name, their settings are checked, and their results are not trusted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Settings(WireModel):
 
 
 class Changing(Executor):
-    """Changes what workers return."""
+    """An executor that changes the results of workers."""
 
     settings_model = Settings
     change: ClassVar[Callable[[bytes], Iterable[bytes]]]
@@ -75,7 +75,7 @@ def choose(root: Path, lines: str) -> None:
 
 
 def test_it_is_chosen_with_its_settings_and_recorded(tmp_path: Path) -> None:
-    """``run.executor`` names it; its code is in the header and in every record, and decides about a resume."""
+    """The executor in ``run.executor`` is used and recorded, and a resume with another executor is refused."""
     write_run(tmp_path, 2)
     choose(tmp_path, "  executor: changing\n  executor_config: {queue: fast}\n")
     assert run(tmp_path).total.passed == 2
@@ -91,7 +91,7 @@ def test_it_is_chosen_with_its_settings_and_recorded(tmp_path: Path) -> None:
 
 
 def test_an_option_replaces_it(tmp_path: Path) -> None:
-    """``--executor`` wins over the tester YAML, and ours leaves no trace in records."""
+    """``--executor`` overrides the tester YAML, and the built-in ``local`` executor is not recorded."""
     write_run(tmp_path, 1)
     choose(tmp_path, "  executor: changing\n")
     assert run(tmp_path, executor="local").total.passed == 1
@@ -116,7 +116,7 @@ def test_names_and_settings_are_strict(tmp_path: Path, lines: str, message: str)
 
 
 def test_an_unknown_name_is_wrong_usage(tmp_path: Path) -> None:
-    """The command line lists the known ones."""
+    """An unknown ``--executor`` is a usage error, and the message lists the known names."""
     write_run(tmp_path, 1)
     done = CliRunner().invoke(run_command.command, [str(tmp_path / "tester.yaml"), "--executor", "fastest"])
     assert done.exit_code == 2
@@ -124,7 +124,7 @@ def test_an_unknown_name_is_wrong_usage(tmp_path: Path) -> None:
 
 
 def other_task(result: bytes) -> list[bytes]:
-    """Return the record of a task that was not asked for."""
+    """Return ``result`` as the record of a task that was not assigned."""
     return [result.replace(b"pack/task-", b"pack/tusk-")]
 
 
@@ -143,7 +143,7 @@ def other_task(result: bytes) -> list[bytes]:
 def test_what_is_no_record_of_the_run_stops_it(
     tmp_path: Path, change: Callable[[bytes], Iterable[bytes]], message: str
 ) -> None:
-    """Nothing of it reaches the journal, and the run says what failed."""
+    """An invalid, unexpected or missing result stops the run with a message, and no such result reaches the journal."""
     write_run(tmp_path, 3)
     Changing.change = staticmethod(change)
     summary = run(tmp_path, executor="changing")
@@ -156,7 +156,7 @@ def test_what_is_no_record_of_the_run_stops_it(
 
 
 def test_an_empty_result_is_no_record(tmp_path: Path) -> None:
-    """It is what a worker returns when the run was stopped; otherwise the task counts as lost."""
+    """The task of an empty result counts as lost: workers return such results only after the run was stopped."""
     write_run(tmp_path, 1)
     Changing.change = staticmethod(lambda _: [b""])
     summary = run(tmp_path, executor="changing")
@@ -164,7 +164,7 @@ def test_an_empty_result_is_no_record(tmp_path: Path) -> None:
 
 
 def test_an_assignment_of_other_settings_is_refused(tmp_path: Path) -> None:
-    """A worker never executes a task with settings that its run does not have."""
+    """A worker refuses an assignment whose settings differ from those of its run."""
     write_run(tmp_path, 1)
     refused: list[str] = []
 
@@ -182,7 +182,7 @@ def test_an_assignment_of_other_settings_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_entry_needs_its_run(tmp_path: Path) -> None:
-    """In a process that does not see the run directory, a worker fails before it does anything."""
+    """A worker in a process that cannot find the header of the run fails before it executes a task."""
     write_run(tmp_path, 1)
     taken: list[bytes] = []
 

@@ -1,4 +1,4 @@
-"""Whole runs on a runtime that fails now and then: what is judged is what a sound machine judges, the rest is open."""
+"""Whole runs on a runtime that sometimes fails: verdicts equal those of a clean run, and all other tasks are errors."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ else:
     print("Answer: 100" if right else "Answer: 212")
 """
 RARELY_MATTERS = 11
-"""The way to fail that most commands survive: only a few of these failures leave a task without a verdict."""
+"""The failure mode that most commands survive: only a few of its failures leave a task without a verdict."""
 
 SELF_TEST = 8
-"""More sandboxes than a run tries before its first task: it is refused if one of those fails."""
+"""The number of sandboxes that never fail. A run starts fewer before its first task, and is refused if one fails."""
 CHECKER = "import sys; sys.exit(open('sorted.txt').read() != 'abc')"
 
 
 def _rows(number: int, hint: str) -> list[dict[str, Any]]:
-    """Return a task of each kind that the agent solves, or does not if ``hint`` is ``wrong``."""
+    """Return a task of each of three families. The agent solves them unless ``hint`` is ``wrong``."""
     environment = {"timeout_seconds": 15}
     rows: list[dict[str, Any]] = [
         {
@@ -69,7 +69,7 @@ def _rows(number: int, hint: str) -> list[dict[str, Any]]:
 
 
 class FaultyRun(RealRun):
-    """Tasks of three families, half of them solved, where nothing is tried twice."""
+    """A run without retries over tasks of three families, half of which the agent solves."""
 
     main = "tester_run.hasty_main"
 
@@ -82,12 +82,12 @@ class FaultyRun(RealRun):
 
 CleanRecords = Callable[[int], list[dict[str, Any]]]
 WORKERS = ("--workers", "6")
-"""More than processors, because many tasks wait until a time limit."""
+"""More workers than processors, because many tasks wait until a time limit."""
 
 
 @pytest.fixture(scope="module")
 def clean_runs() -> dict[int, list[dict[str, Any]]]:
-    """Give a place for the records of a clean run of so many rounds."""
+    """Return an empty cache that maps a number of rounds to the records of a clean run."""
     return {}
 
 
@@ -95,7 +95,7 @@ def clean_runs() -> dict[int, list[dict[str, Any]]]:
 def clean_records(
     clean_runs: dict[int, list[dict[str, Any]]], oci_driver: OciDriver, tmp_path_factory: pytest.TempPathFactory
 ) -> CleanRecords:
-    """Give a function that returns the comparable records of a clean run of so many rounds."""
+    """Return a function that returns the comparable records of a clean run with a given number of rounds."""
 
     def of(rounds: int) -> list[dict[str, Any]]:
         if rounds not in clean_runs:
@@ -110,7 +110,10 @@ def clean_records(
 def _require_true_or_open(
     root: Path, driver: OciDriver, clean_records: CleanRecords, mode: int, *, seed: int, rounds: int, percent: int = 30
 ) -> str:
-    """Compare a run on a faulty runtime, and its resumption on a sound one, to a clean run. Return what failed."""
+    """Compare a run on a faulty runtime, and its resumption on a sound one, to a clean run.
+
+    Return one letter for each failure of the runtime: ``a`` for mode 1, ``b`` for mode 2, and so on.
+    """
     expected = clean_records(rounds)
     assert {record["verification_status"] for record in expected} == {"passed", "failed"}
     program = compile_faulty_runtime(root / "runtime", mode, seed=seed, percent=percent, spared=SELF_TEST)
@@ -132,7 +135,7 @@ def _require_true_or_open(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_runtime_that_fails_in_every_way(tmp_path: Path, oci_driver: OciDriver, clean_records: CleanRecords) -> None:
-    """Some calls of each kind fail in one run; no record says what a clean run's does not (C.1)."""
+    """In a run in which the runtime fails in at least six ways, each verdict equals that of a clean run (C.1)."""
     ways = _require_true_or_open(tmp_path, oci_driver, clean_records, ANY_MODE, seed=1, rounds=3)
     assert len(set(ways)) >= 6, ways
 
@@ -144,6 +147,6 @@ def test_a_runtime_that_fails_in_every_way(tmp_path: Path, oci_driver: OciDriver
 def test_a_runtime_that_fails_in_one_way(
     mode: int, seed: int, tmp_path: Path, oci_driver: OciDriver, clean_records: CleanRecords
 ) -> None:
-    """Each way by itself, whichever calls fail."""
+    """In a run in which the runtime fails in one way only, each verdict equals that of a clean run."""
     percent = 60 if mode == RARELY_MATTERS else 30
     _require_true_or_open(tmp_path, oci_driver, clean_records, mode, seed=10 + seed, rounds=6, percent=percent)

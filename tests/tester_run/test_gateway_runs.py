@@ -1,4 +1,4 @@
-"""Whole runs whose agents have a way out: finished, killed, interrupted, their gateway killed. On each driver alike."""
+"""Whole runs whose agents have egress: finished, killed, interrupted, or with a killed gateway."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ pytestmark = [pytest.mark.sandboxes_alone, pytest.mark.usefixtures("_with_ports"
 
 
 def decisions(root: Path) -> list[dict[str, Any]]:
-    """Return what stands in the log of the way out."""
+    """Return the decisions in the egress log."""
     return [json.loads(line) for line in (root / "results" / EGRESS_LOG).read_bytes().splitlines()]
 
 
 def gateways_of(pid: int) -> list[int]:
-    """Return the gateways below a run: one, but for the moment after a death."""
+    """Return the gateway processes below a run: one, except for a moment after a gateway has died."""
     return [child for child, command in family_of(pid).items() if "securebench.egress.process" in command]
 
 
 def lives(pid: int) -> bool:
-    """Whether a process has not ended."""
+    """Return whether a process exists and is not a zombie."""
     with suppress(OSError):
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     return False
@@ -45,7 +45,7 @@ def lives(pid: int) -> bool:
 
 @contextmanager
 def hunting(pid: int) -> Iterator[list[int]]:
-    """Kill each gateway of a run as soon as it lives, and give those that were."""
+    """Kill each gateway of a run as soon as it is found, and yield the growing list of killed process ids."""
     killed, over = list[int](), threading.Event()
 
     def hunt() -> None:
@@ -66,7 +66,7 @@ def hunting(pid: int) -> Iterator[list[int]]:
 
 @pytest.mark.every_driver
 def test_every_knock_is_logged_and_summed_up(tmp_path: Path, driver: SandboxDriver) -> None:
-    """Each decision is a line with its task, and a count in the record; nothing is left of the gateway."""
+    """Each egress decision is logged with its task and counted in the record, and nothing is left of the gateway."""
     one = RealRun(tmp_path, driver, knock=True)
     done = one.finish("--workers", "4")
     assert done.returncode == 0, done.stderr
@@ -81,7 +81,7 @@ def test_every_knock_is_logged_and_summed_up(tmp_path: Path, driver: SandboxDriv
 
 @pytest.mark.slow
 def test_forty_agents_at_once_have_a_way_out(tmp_path: Path, driver: SandboxDriver) -> None:
-    """Forty sandboxes on one gateway: no address pool runs out, and each has its own decisions."""
+    """Forty sandboxes use one gateway at once: no address pool runs out, and each task has one logged decision."""
     one = RealRun(tmp_path, driver, rounds=10, sleep=3.0, knock=True)
     done = one.finish("--workers", "40", "--quiet")
     assert done.returncode == 0, done.stderr
@@ -91,7 +91,7 @@ def test_forty_agents_at_once_have_a_way_out(tmp_path: Path, driver: SandboxDriv
 
 
 def test_a_gateway_does_not_outlive_its_run(tmp_path: Path, driver: SandboxDriver) -> None:
-    """A run that is killed takes its gateway along; resumed it has a clean run's records, and its log goes on (L01)."""
+    """The gateway of a killed run ends. The resumed run has the records of a clean run and appends to its log (L01)."""
     one = RealRun(tmp_path / "one", driver, sleep=0.5, knock=True)
     with one.begun("--workers", "4", after=2) as process:
         (gateway,) = gateways_of(process.pid)
@@ -109,7 +109,7 @@ def test_a_gateway_does_not_outlive_its_run(tmp_path: Path, driver: SandboxDrive
 
 
 def test_an_interrupt_ends_the_gateway(tmp_path: Path, driver: SandboxDriver) -> None:
-    """Ctrl-C, which a terminal sends to the gateway as well, ends the run as ever, and nothing stays (L12)."""
+    """Ctrl-C, which a terminal also sends to the gateway, ends the run cleanly, and nothing is left (L12)."""
     one = RealRun(tmp_path, driver, sleep=1.0, knock=True)
     with one.begun("--workers", "2", after=1) as process:
         (gateway,) = gateways_of(process.pid)
@@ -123,7 +123,7 @@ def test_an_interrupt_ends_the_gateway(tmp_path: Path, driver: SandboxDriver) ->
 
 
 def test_j19_a_gateway_that_is_killed_costs_no_verdict(tmp_path: Path, driver: SandboxDriver) -> None:
-    """J19: what was in flight is done again with another gateway; no agent is scored for what was cut off."""
+    """J19: if the gateway is killed, the running tasks are tried again with another gateway, and all get a verdict."""
     one = RealRun(tmp_path, driver, rounds=1, sleep=2.0, knock=True)
     with one.begun("--workers", "4", after=0) as process:
         wait_for(lambda: (one.root / "results" / EGRESS_LOG).exists() and len(decisions(one.root)) == 4)
@@ -138,7 +138,7 @@ def test_j19_a_gateway_that_is_killed_costs_no_verdict(tmp_path: Path, driver: S
 
 @pytest.mark.slow
 def test_j19_without_a_gateway_a_task_is_an_error(tmp_path: Path, driver: SandboxDriver) -> None:
-    """J19: where the gateway dies again and again, tasks end as infrastructure errors, and are redone on --resume."""
+    """J19: if each new gateway is killed, too, tasks end as infrastructure errors, and ``--resume`` runs them again."""
     one = RealRun(tmp_path, driver, rounds=1, sleep=2.0, knock=True)
     with one.begun("--workers", "4", after=0) as process, hunting(process.pid) as killed:
         _, err = process.communicate(timeout=90)

@@ -1,4 +1,4 @@
-"""Signals: the first ends a run cleanly, the second at once (L12)."""
+"""Signals to a run: the first ends it cleanly, the second at once (L12)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _one_framework(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def started(root: Path, mode: str, stderr: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
-    """Give a run whose third task runs."""
+    """Start a run, and yield its process while the third task is running."""
     write_run(root)
     command = [sys.executable, "-m", "tester_run.interrupted_run", str(root), mode]
     environment = {"PYTHONPATH": str(TESTS), "PATH": "/usr/bin:/bin"}
@@ -52,7 +52,7 @@ def started(root: Path, mode: str, stderr: int = subprocess.PIPE) -> Iterator[su
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_the_first_signal_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    """No more tasks, sandboxes ended at once, finished tasks on disk, the one in flight void; then it resumes (L12)."""
+    """After the first signal, sandboxes end, no task starts, and only finished tasks have records (L12)."""
     with started(tmp_path, "ends") as process:
         start = time.monotonic()
         process.send_signal(number)
@@ -65,7 +65,7 @@ def test_the_first_signal_ends_cleanly(tmp_path: Path, number: signal.Signals) -
 
 
 def test_the_second_signal_ends_at_once(tmp_path: Path) -> None:
-    """A run that does not end after the first signal ends with the second, its sandboxes ended before (L12)."""
+    """A run that hangs after the first signal exits at the second. Its finished tasks are kept; it resumes (L12)."""
     with started(tmp_path, "hangs") as process:
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
@@ -79,7 +79,7 @@ def test_the_second_signal_ends_at_once(tmp_path: Path) -> None:
 
 
 def test_the_second_signal_gives_the_terminal_back(tmp_path: Path) -> None:
-    """The cursor is shown again, and the shell's prompt starts on a line of its own, after a word on what happened."""
+    """On a terminal, the second signal shows the cursor again and prints on a new line that the run was stopped."""
     controller, terminal = os.openpty()
     try:
         with started(tmp_path, "hangs", stderr=terminal) as process:
@@ -95,7 +95,7 @@ def test_the_second_signal_gives_the_terminal_back(tmp_path: Path) -> None:
 
 
 def test_interrupted_in_this_process(tmp_path: Path) -> None:
-    """Handlers are in force while tasks run, and are put back afterwards."""
+    """Signal handlers are installed while tasks run, and the previous handlers are restored afterwards."""
     write_run(tmp_path)
     before = [signal.getsignal(number) for number in SIGNALS]
 
@@ -112,7 +112,7 @@ def test_interrupted_in_this_process(tmp_path: Path) -> None:
 
 
 def test_off_the_main_thread_signals_are_left_alone(tmp_path: Path) -> None:
-    """A run on another thread does not touch handlers, and works."""
+    """A run on a thread other than the main thread installs no signal handlers, and finishes."""
     write_run(tmp_path)
     results: list[int] = []
     thread = threading.Thread(target=lambda: results.append(run(tmp_path, handle_signals=True).passed))
@@ -122,7 +122,7 @@ def test_off_the_main_thread_signals_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_closed_terminal_does_not_keep_sandboxes(tmp_path: Path) -> None:
-    """When nobody can be told any more, the run ends all the same (L12)."""
+    """If the terminal is closed and no message can be written, the run still ends its sandboxes and stops (L12)."""
     write_run(tmp_path)
 
     def hook(number: int, *_: object) -> None:
@@ -147,7 +147,7 @@ def test_a_closed_terminal_does_not_keep_sandboxes(tmp_path: Path) -> None:
 
 
 def test_sandboxes_are_ended_again_and_again() -> None:
-    """A sandbox that was in the making when the run was stopped is ended too."""
+    """After a stop, ``kill_all`` is called repeatedly, even if it fails, because a sandbox may just be starting."""
     calls: list[float] = []
 
     class Driver(ScriptedDriver):

@@ -1,4 +1,4 @@
-"""Runs with a judge model: the key outside, votes and cost recorded, calibration, resumption, judging again."""
+"""Runs with a judge model: key, recorded votes and costs, calibration, budgets, resumption and reverification."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ KNOWN: Final = ((RIGHT, "pass"), ("It is Rayleigh scattering.", "pass"), (WRONG,
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing pauses between tries."""
+    """Remove the pauses between tries, and pin the framework's digest."""
     monkeypatch.setattr(retry, "BACK_OFF", (0, 0))
     monkeypatch.setattr(retry, "PROVIDER_BACK_OFF", (0, 0))
     pin_framework(monkeypatch.setattr)
 
 
 def judged(root: Path, *answers: str, **options: Any) -> TesterRunSummary:
-    """Run what is in ``root`` with an agent that gives these answers."""
+    """Run the tester YAML in ``root`` with an agent that gives these answers."""
     return run(root, parts=answering(*answers), variables=VARIABLES, **options)
 
 
@@ -75,12 +75,12 @@ def header(root: Path) -> dict[str, Any]:
 
 
 def problems(directory: Path, pack: BenchmarkPack | None = None) -> list[str]:
-    """Return what verify-run finds."""
+    """Return the problems that ``verify_run`` finds."""
     return [str(problem) for check in verify_run(directory, Evidence(pack=pack)).checks for problem in check.problems]
 
 
 def test_a_judge_grades_with_its_key_outside(tmp_path: Path) -> None:
-    """Verdict, votes, judge, tokens, cost and assurance are recorded; nothing on disk has the key or the criteria."""
+    """Votes, tokens, cost and assurance are recorded. Outside ``verifier-output``, no file has the key or criteria."""
     with judging() as provider:
         prices = {"input": 0.5, "output": 2}
         write_judged_run(tmp_path, provider.url, tasks=2, prices=prices)
@@ -116,7 +116,7 @@ def test_a_judge_grades_with_its_key_outside(tmp_path: Path) -> None:
     "dialect", ["messages", *(pytest.param(name, marks=pytest.mark.long) for name in ("responses", "gemini"))]
 )
 def test_other_dialects_judge_as_well(tmp_path: Path, dialect: str) -> None:
-    """Effort and temperature are sent where the API has them."""
+    """Judges of the other dialects grade, too, and their requests contain the effort and the temperature."""
     with judging() as provider:
         write_judged_run(tmp_path, provider.url, dialect=dialect, effort="high", temperature=0.5)
         assert judged(tmp_path, RIGHT).passed == 1
@@ -127,7 +127,7 @@ def test_other_dialects_judge_as_well(tmp_path: Path, dialect: str) -> None:
 
 
 def test_a_judge_is_calibrated_before_the_first_task(tmp_path: Path) -> None:
-    """Agreement and kappa are in run.json and in the summary. A judge that passes all has a kappa of zero."""
+    """Agreement and kappa are in run.json and in the summary, and the requests count as the judge's only."""
     with judging() as provider:
         write_judged_run(tmp_path, provider.url, calibration=[*KNOWN, ("Rayleigh was a cook.", "fail")])
         summary = judged(tmp_path, RIGHT)
@@ -150,7 +150,7 @@ def test_a_judge_is_calibrated_before_the_first_task(tmp_path: Path) -> None:
 
 
 def test_a_judge_that_agrees_too_little_is_refused(tmp_path: Path) -> None:
-    """Before any agent runs, and nothing is written."""
+    """A judge whose kappa is below that of the pack is refused before any agent runs, and no run.json is written."""
 
     def lenient(_: ModelConversation) -> Say:
         return Say(verdict(passes=True))
@@ -164,19 +164,19 @@ def test_a_judge_that_agrees_too_little_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_judge_that_gives_no_verdicts_is_refused(tmp_path: Path) -> None:
-    """The check sends the longest response that the pack allows."""
+    """A judge that gives no verdicts is refused. The check sends the longest response that the pack allows."""
     with judging(lambda _: Say("Looks good to me.")) as provider:
         write_judged_run(tmp_path, provider.url, pack_judge={"max_bytes": 5000})
         with pytest.raises(InfrastructureError) as raised:
             judged(tmp_path, RIGHT)
         sizes = [len(str(found.body).encode()) for found in provider.requests]
         assert sizes[-1] < 5000 < max(sizes)
-        assert any(len(set(str(found.body))) > 1000 for found in provider.requests)  # rare characters have most tokens
+        assert any(len(set(str(found.body))) > 1000 for found in provider.requests)  # rare characters cost most tokens
     assert raised.value.code == "judge-unfit"
 
 
 def test_a_wrong_key_is_found_first(tmp_path: Path) -> None:
-    """The preflight is that of agents."""
+    """A judge key that the provider rejects is reported before any task, and the hint names its variable."""
     with judging(fault=Fail(401)) as provider:
         write_judged_run(tmp_path, provider.url)
         with pytest.raises(ConfigError) as raised:
@@ -186,7 +186,7 @@ def test_a_wrong_key_is_found_first(tmp_path: Path) -> None:
 
 
 def test_a_wrong_address_is_found_first(tmp_path: Path) -> None:
-    """It is not a judge that gives no verdicts, and the hint names the setting."""
+    """A wrong address is not reported as an unfit judge, and the hint names the setting."""
     with judging(fault=Fail(405)) as provider:
         write_judged_run(tmp_path, provider.url)
         config = json.loads((tmp_path / "tester.yaml").read_text())
@@ -202,7 +202,7 @@ def test_a_wrong_address_is_found_first(tmp_path: Path) -> None:
 
 
 def test_a_pack_that_needs_a_judge_demands_one(tmp_path: Path) -> None:
-    """So does a budget that a response could use up; and the agent must not get the judge's key."""
+    """A missing judge, a budget that one response could use up, and a key that the agent would get are refused."""
     write_judged_run(tmp_path, "http://127.0.0.1:9")
     config = json.loads((tmp_path / "tester.yaml").read_text())
 
@@ -223,7 +223,7 @@ def test_a_pack_that_needs_a_judge_demands_one(tmp_path: Path) -> None:
 
 
 def test_the_worst_case_is_enough(tmp_path: Path) -> None:
-    """A response of rare characters, which confuses the judge at a token for each byte, does not use up the budget."""
+    """The budget that the hint demands is enough for a response of rare characters, with a token for each byte."""
 
     def confused(conversation: ModelConversation) -> Say:
         is_rare = "\U00020000" * 9 in conversation.prompt
@@ -241,7 +241,7 @@ def test_the_worst_case_is_enough(tmp_path: Path) -> None:
 
 
 def test_a_used_up_budget_is_named(tmp_path: Path) -> None:
-    """It is not said to be a wrong key. Each task has a budget of its own."""
+    """A task that uses up the judge's budget ends with the error ``judge-budget``. Another task has its own budget."""
 
     def greedy(conversation: ModelConversation) -> Say:
         return Say(verdict(passes=True), AnswerUsage(input=10**8 if "greedy" in conversation.prompt else 10))
@@ -255,14 +255,14 @@ def test_a_used_up_budget_is_named(tmp_path: Path) -> None:
 
 
 def test_absurd_token_counts_are_no_internal_error(tmp_path: Path) -> None:
-    """A number that no float can hold is not counted, and the run goes on."""
+    """A token count that is too large for a float causes no error, and the run goes on."""
     with judging(lambda _: Say(verdict(passes=False), AnswerUsage(input=10**400))) as provider:
         write_judged_run(tmp_path, provider.url, tasks=2, prices={"input": 10, "output": 1})
         assert judged(tmp_path, WRONG).failed == 2
 
 
 def test_outages_are_errors_and_resume_asks_the_judge_only(tmp_path: Path) -> None:
-    """A rate limit is no score. Resumed, the agent does not run again, and finished tasks are not paid for again."""
+    """A rate limit is an error. ``--resume`` grades only the task in error again, and does not run the agent."""
     broken = [True]
 
     def limited(request: ModelRequest) -> Fault | None:
@@ -291,7 +291,7 @@ def test_outages_are_errors_and_resume_asks_the_judge_only(tmp_path: Path) -> No
 
 
 def test_the_judge_counts_for_the_budget_of_a_run(tmp_path: Path) -> None:
-    """A run that has reached its budget stops cleanly, and goes on with more."""
+    """The judge's cost counts for a run's budget. The run stops there cleanly, and is resumed with a larger budget."""
     with judging() as provider:
         write_judged_run(tmp_path, provider.url, tasks=3)
         with pytest.raises(ConfigError) as raised:
@@ -306,7 +306,7 @@ def test_the_judge_counts_for_the_budget_of_a_run(tmp_path: Path) -> None:
 
 
 def test_calibration_counts_and_ends_at_the_budget(tmp_path: Path) -> None:
-    """No task runs before the judge is calibrated, and a resumed run asks nothing before there is more money."""
+    """If calibration reaches the run's budget, no task runs, and a resumed run sends no request without more money."""
     pack = {"votes": 1, "min_kappa": 0.5}
     with judging() as provider:
         write_judged_run(
@@ -348,7 +348,7 @@ def test_calibration_counts_and_ends_at_the_budget(tmp_path: Path) -> None:
     ids=lambda fault: str(getattr(fault, "status", "")),
 )
 def test_a_response_that_breaks_the_provider_fails(tmp_path: Path, fault: Fail, tries: int) -> None:
-    """A response that a provider always refuses, while it grades others, is a failure and stops no run."""
+    """A response that the provider always refuses is a failure, if the provider still accepts the control response."""
 
     def crash(request: ModelRequest) -> Fault | None:
         return fault if "crash" in request.conversation.text else None
@@ -363,7 +363,7 @@ def test_a_response_that_breaks_the_provider_fails(tmp_path: Path, fault: Fail, 
 
 
 def test_a_rate_limit_that_ends_costs_nothing(tmp_path: Path) -> None:
-    """The response is graded as soon as the provider answers again, in the time that its Retry-After says."""
+    """A response that a rate limit refused twice is graded as soon as the provider accepts it."""
     refusals = [Fail(429, retry_after=0)] * 2
 
     def limited(request: ModelRequest) -> Fault | None:
@@ -376,7 +376,7 @@ def test_a_rate_limit_that_ends_costs_nothing(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_refused_during_a_run_is_no_score(tmp_path: Path) -> None:
-    """The control is refused as well."""
+    """If the provider refuses the key for the response and for the control response, the task is an error."""
 
     def revoked(request: ModelRequest) -> Fault | None:
         words = request.conversation.text
@@ -389,7 +389,7 @@ def test_a_key_that_is_refused_during_a_run_is_no_score(tmp_path: Path) -> None:
 
 
 def test_a_gateway_that_dies_costs_no_verdict(tmp_path: Path) -> None:
-    """The vote that it interrupted is asked for again, through another gateway."""
+    """If the gateway is killed during a vote, the verification is repeated through another gateway."""
     killed: list[int] = []
 
     def deadly(conversation: ModelConversation) -> Say:
@@ -408,7 +408,7 @@ def test_a_gateway_that_dies_costs_no_verdict(tmp_path: Path) -> None:
 
 
 def test_a_run_with_another_judge_is_not_resumed(tmp_path: Path) -> None:
-    """What decides the verdicts must be the same; the message names what differs."""
+    """A run is not resumed with a different effort of the judge, and the message names the judge."""
     with judging() as provider:
         write_judged_run(tmp_path, provider.url)
         judged(tmp_path, RIGHT)
@@ -420,7 +420,7 @@ def test_a_run_with_another_judge_is_not_resumed(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def split(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the directory of a run with split votes, whose judge is gone."""
+    """Return the directory of a run with split votes, whose judge can no longer be reached."""
     root = tmp_path_factory.mktemp("split")
     replies = [verdict(passes=True), verdict(passes=False), verdict(passes=True)]
     replies += ["?", verdict(passes=False), verdict(passes=True), verdict(passes=False)]
@@ -433,12 +433,12 @@ def split(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def finished(split: Path, tmp_path: Path) -> Path:
-    """Give a copy of that run, next to its pack."""
+    """Return a directory with a copy of the run with split votes and of its pack."""
     return shutil.copytree(split, tmp_path, dirs_exist_ok=True)
 
 
 def test_verdicts_are_recomputed_without_the_judge(finished: Path) -> None:
-    """No key and no provider is needed, and the new records have the same votes."""
+    """``reverify`` needs neither key nor provider, and its records have the same verdicts and votes."""
     result = reverify(finished / "results", RunOptions(variables={}), parts=make_parts())
     assert (result.verdicts.same, result.verdicts.changed, result.verdicts.unjudged) == (2, (), ())
     assert result.differences == ()
@@ -453,7 +453,7 @@ def test_verdicts_are_recomputed_without_the_judge(finished: Path) -> None:
     [({"votes": 5}, "number of votes"), ({"template": "{{task}}{{criteria}}{{candidate}}"}, "a template other than")],
 )
 def test_verify_run_compares_the_rubric_of_the_pack(finished: Path, changed: dict[str, Any], problem: str) -> None:
-    """With a pack: the number of votes and the template are the pack's."""
+    """With a pack, verify-run compares the number of votes and the template with those of the pack."""
     manifest, tasks = finished / "pack" / "manifest.yaml", finished / "pack" / "tasks.jsonl"
     assert problems(finished / "results", load_benchmark_pack(manifest, tasks)) == []
     manifest.write_text(json.dumps({"id": "pack", "version": 1, "judge": changed}))
@@ -462,7 +462,7 @@ def test_verify_run_compares_the_rubric_of_the_pack(finished: Path, changed: dic
 
 
 def test_verify_run_finds_a_pass_without_the_judge(finished: Path) -> None:
-    """A record of a model-graded task that claims a better assurance is found with the pack."""
+    """With the pack, verify-run finds a model-graded task whose record has another assurance and no votes."""
     path = finished / "results" / JOURNAL
     record = json.loads(path.read_text().split("\n", 1)[0])
     del record["verifier_metadata"]["evidence"]
@@ -483,10 +483,10 @@ def test_verify_run_finds_a_pass_without_the_judge(finished: Path) -> None:
     ],
 )
 def test_verify_run_compares_votes_and_verdict(finished: Path, old: str, new: str, problem: str) -> None:
-    """A record whose replies, votes and verdict contradict each other is found, besides the broken chain."""
+    """verify-run reports a record whose judge, replies, votes and verdict contradict each other or the run."""
     path = finished / "results" / JOURNAL
     first, rest = path.read_text().split("\n", 1)
-    if not problem:  # another reply, with the votes that follow from it
+    if not problem:  # change replies and votes alike, so that only the verdict is wrong
         changed = first.replace(r"\"verdict\": \"pass\"", r"\"verdict\": \"fail\"").replace(
             "[true, false, true]", "[false, false, false]"
         )

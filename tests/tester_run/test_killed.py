@@ -1,4 +1,4 @@
-"""A run that is killed anywhere and resumed has the records of one that was not (L01)."""
+"""A run that is killed at any point and resumed has the records of a run that was not killed (L01)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TASKS = 4
 
-# Each point, and how often it is reached in a run of four tasks: at least so often.
+# Each point at which a run is killed, and how often a run of four tasks reaches it at least.
 POINTS = {
     "run.prepared": 1,
     "run.header-written": 1,
@@ -51,7 +51,7 @@ _PROCESSES.set_forkserver_preload(["tester_run.killed_run"])
 
 
 def killed(root: Path, point: str, number: int, **options: Any) -> None:
-    """Run until killed there."""
+    """Run in a process that is killed when it reaches ``point`` for the ``number``-th time."""
     process = _PROCESSES.Process(target=killed_run.main, args=(root, point, number), kwargs=options)
     with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):  # otherwise, Python 3.11 preloads nothing
         process.start()
@@ -61,7 +61,7 @@ def killed(root: Path, point: str, number: int, **options: Any) -> None:
 
 @pytest.fixture(scope="module")
 def _clean_runs() -> list[list[dict[str, object]]]:
-    """Give a place for the records of a clean run: it is made once, by the first test, under its patches."""
+    """Return an empty list for the records of a clean run, which the first test makes under its own patches."""
     return []
 
 
@@ -69,7 +69,7 @@ def _clean_runs() -> list[list[dict[str, object]]]:
 def clean(
     _clean_runs: list[list[dict[str, object]]], _one_framework: None, tmp_path_factory: pytest.TempPathFactory
 ) -> list[dict[str, object]]:
-    """Give the comparable records of a run that nothing happened to."""
+    """Return the comparable records of a run that was not killed."""
     if not _clean_runs:
         root = tmp_path_factory.mktemp("clean")
         write_run(root, TASKS)
@@ -79,7 +79,7 @@ def clean(
 
 
 def journal_lines(root: Path) -> list[str]:
-    """Return whole lines of the journal, whatever its end."""
+    """Return the complete lines of the journal, without an incomplete last line."""
     path = root / "results" / JOURNAL
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     return [line.decode() for line in lines if line.endswith(b"\n")]
@@ -87,7 +87,7 @@ def journal_lines(root: Path) -> list[str]:
 
 @pytest.mark.parametrize(("point", "number"), DEATHS, ids=str)
 def test_killed_and_resumed(tmp_path: Path, clean: list[dict[str, object]], point: str, number: int) -> None:
-    """Wherever the run dies, what was recorded stays as it was, and resuming gives a clean run's records (L01, L02)."""
+    """A killed run keeps the records of passed tasks, and once resumed it has the records of a clean run (L01, L02)."""
     root = tmp_path / "killed"
     root.mkdir()
     write_run(root, TASKS)
@@ -110,7 +110,7 @@ def test_killed_and_resumed(tmp_path: Path, clean: list[dict[str, object]], poin
     [("run.task-started", 6), ("run.agent-done", 3), ("half-write", 5), ("run.record-written", 4), ("fsync", 9)],
 )
 def test_killed_with_several_trials(tmp_path: Path, point: str, number: int) -> None:
-    """A run of several trials, killed and resumed, has the records of one that nothing happened to."""
+    """A run of several trials that is killed and resumed has the records of a run that was not killed."""
     roots = [tmp_path / "killed", tmp_path / "clean"]
     for root in roots:
         root.mkdir()
@@ -131,7 +131,7 @@ def test_killed_with_several_trials(tmp_path: Path, point: str, number: int) -> 
     ],
 )
 def test_killed_while_resuming(tmp_path: Path, clean: list[dict[str, object]], point: str, number: int) -> None:
-    """A resumption that dies while it sets errors aside loses and doubles nothing either (L01, L06)."""
+    """A resumption that is killed while it supersedes errors loses and duplicates no record (L01, L06)."""
     root = tmp_path / "killed"
     root.mkdir()
     write_run(root, TASKS)

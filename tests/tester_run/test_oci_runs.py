@@ -1,4 +1,4 @@
-"""What only a run without an engine can meet: its supervisor killed, no runtime, no image, no room for one."""
+"""Runs on the ``oci`` driver: a killed supervisor, unusable tests, and no runtime, no image or no room for an image."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ pytestmark = [pytest.mark.sandboxes_alone, pytest.mark.oci]
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may mount")
 
 OF_A_SANDBOX = "agent.py", "runsc-sandbox"
-"""What a process of the agent's sandbox has in its command: gVisor's shows nothing of what runs in it."""
+"""Texts that identify processes of the agent's sandbox. gVisor's process does not show the commands that it runs."""
 
 NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 
 
 def supervisor_of(pid: int) -> int:
-    """Return the supervisor below a process: the first of its pid namespace, whatever it forked beside it."""
+    """Return the supervisor below a process: it has pid 1 in its namespace, unlike the processes that it forks."""
     [supervisor] = [
         child for child, command in family_of(pid).items() if "oci.supervisor" in command and _is_first(child)
     ]
@@ -48,7 +48,7 @@ def _is_first(pid: int) -> bool:
 
 @pytest.fixture
 def images(tmp_path: Path, oci_driver: OciDriver, base_image: ResolvedImage) -> Path:
-    """Give a store of the test's own that holds the base image, packed only, in links to this user's blobs."""
+    """Return a new store with the base image, not unpacked. Its blobs are links to this user's blobs, or copies."""
     theirs, own = StorePaths(default_directory()), StorePaths(tmp_path / "images")
     found = Catalogue(theirs).find(canonical(base_image.reference))
     assert found is not None
@@ -65,12 +65,12 @@ def images(tmp_path: Path, oci_driver: OciDriver, base_image: ResolvedImage) -> 
 def _link_or_copy(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
-    except OSError:  # on another file system, where the kernel cannot
+    except OSError:  # on another file system, to which the kernel cannot link
         shutil.copy2(source, target)
 
 
 def test_the_supervisor_is_killed(tmp_path: Path, oci_driver: OciDriver) -> None:
-    """Killing the supervisor costs no verdict: the run exits with 3, says why, leaves nothing, and resumes (L08)."""
+    """If the supervisor is killed, the run exits with 3, reports why, leaves nothing and can be resumed (L08)."""
     one = RealRun(tmp_path / "one", oci_driver, rounds=3, sleep=0.5)
     with one.begun("--workers", "2", after=2) as process:
         supervisor = supervisor_of(process.pid)
@@ -90,7 +90,7 @@ def test_the_supervisor_is_killed(tmp_path: Path, oci_driver: OciDriver) -> None
 
 
 def test_the_run_and_its_supervisor_are_killed(tmp_path: Path, oci_driver: OciDriver) -> None:
-    """When both are gone at once, so are all sandboxes; what else is left the next run removes (L10, I15)."""
+    """If a run and its supervisor are killed, all sandboxes end, and ``reap`` removes everything else (L10, I15)."""
     one = RealRun(tmp_path, oci_driver, sleep=20.0)
     with one.begun("--workers", "2", after=0) as process:
         wait_for(lambda: len([line for line in one.left() if any(map(line.count, OF_A_SANDBOX))]) >= 2)
@@ -103,7 +103,7 @@ def test_the_run_and_its_supervisor_are_killed(tmp_path: Path, oci_driver: OciDr
 
 
 def test_an_unpacked_image_that_is_gone_is_unpacked_again(tmp_path: Path, oci_driver: OciDriver, images: Path) -> None:
-    """Between two runs the unpacked tree may go: the packed image is enough."""
+    """If the unpacked tree of an image is removed, the next run unpacks the image again."""
     own = {DIRECTORY_VARIABLE: str(images), **NO_ENGINE}
     one = RealRun(tmp_path / "one", oci_driver, rounds=1)
     assert one.finish("--limit", "1", variables=own).returncode == 0
@@ -115,7 +115,7 @@ def test_an_unpacked_image_that_is_gone_is_unpacked_again(tmp_path: Path, oci_dr
 
 
 def test_an_image_that_is_gone_is_told_before_any_task(tmp_path: Path, oci_driver: OciDriver) -> None:
-    """A store without the image, and no engine to have it from: what to do stands in the error (I07, L08)."""
+    """If neither the store nor an engine has the image, the run ends before any task, with advice (I07, L08)."""
     one = RealRun(tmp_path / "one", oci_driver)
     done = one.finish(variables={DIRECTORY_VARIABLE: str(tmp_path / "empty"), **NO_ENGINE})
     assert done.returncode == 1
@@ -126,7 +126,7 @@ def test_an_image_that_is_gone_is_told_before_any_task(tmp_path: Path, oci_drive
 
 @needs_root
 def test_tests_that_do_not_compile_stop_the_run_before_any_task(tmp_path: Path, oci_driver: OciDriver) -> None:
-    """D97: where the host's Python can tell, the run is refused with the place in the file, and nothing is paid for."""
+    """D97: tests that the host's Python cannot compile stop the run before any agent runs."""
     one = RealRun(tmp_path, oci_driver, rounds=1)
     _give_code_tests(tmp_path, "assert double(21) ==")
     done = one.finish("--workers", "2")
@@ -135,7 +135,7 @@ def test_tests_that_do_not_compile_stop_the_run_before_any_task(tmp_path: Path, 
 
 
 def test_tests_that_cannot_import_are_an_error_and_cost_no_agent(tmp_path: Path, oci_driver: OciDriver) -> None:
-    """D97: a task whose tests need a module that the image lacks ends as ``task_unusable``, without its agent."""
+    """D97: a task whose tests need a module that the image lacks is a ``task_unusable`` error of the preflight."""
     one = RealRun(tmp_path, oci_driver, rounds=1)
     _give_code_tests(tmp_path, "import no_such_module\nassert double(21) == 42")
     done = one.finish("--workers", "2")
@@ -155,7 +155,7 @@ def _give_code_tests(root: Path, tests: str) -> None:
 
 
 def test_no_room_to_unpack_an_image(tmp_path: Path, oci_driver: OciDriver, images: Path) -> None:
-    """A full disk below the store is told before any task, and nothing half unpacked is used later (L07)."""
+    """A full disk below the store ends the run before any task, and the next run uses no half-unpacked image (L07)."""
     one = RealRun(tmp_path / "one", oci_driver, rounds=1)
     own = {DIRECTORY_VARIABLE: str(images), **NO_ENGINE}
     (images / "trees").mkdir(mode=0o710)
@@ -170,7 +170,7 @@ def test_no_room_to_unpack_an_image(tmp_path: Path, oci_driver: OciDriver, image
 
 @needs_root
 def test_neither_a_runtime_nor_an_engine(tmp_path: Path, oci_driver: OciDriver) -> None:
-    """Without crun, runc and Docker a run ends before any task, and says how to get either (L08)."""
+    """Without crun, runc and Docker, a run ends before any task, and the error says how to install a runtime (L08)."""
     one = RealRun(tmp_path, oci_driver)
     config = tmp_path / "tester.yaml"
     config.write_text(config.read_text().partition("sandbox:")[0])

@@ -1,4 +1,4 @@
-"""Whole runs on real sandboxes: finished, killed, interrupted, on a full disk. On each driver alike."""
+"""Whole runs on real sandboxes: finished, killed, interrupted, or on a full disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.sandboxes_alone
 
 @pytest.fixture(scope="module")
 def _clean_runs() -> dict[str, list[dict[str, Any]]]:
-    """Give a place for the records of a clean run, a run each driver."""
+    """Return an empty cache that maps a driver and its runtime to the records of a clean run."""
     return {}
 
 
@@ -32,7 +32,7 @@ def _clean_runs() -> dict[str, list[dict[str, Any]]]:
 def clean(
     _clean_runs: dict[str, list[dict[str, Any]]], driver: SandboxDriver, tmp_path_factory: pytest.TempPathFactory
 ) -> list[dict[str, Any]]:
-    """Give the comparable records of a run that nothing happened to, but for its id."""
+    """Return the comparable records of an undisturbed run, without its id."""
     info = driver.info()
     name = f"{info.name} {info.runtime}"
     if name not in _clean_runs:
@@ -45,7 +45,7 @@ def clean(
 
 @pytest.mark.every_driver
 def test_four_families(tmp_path: Path, driver: SandboxDriver) -> None:
-    """A task of each family is run and judged, the records say how, and no container is left."""
+    """One task of each of four families is judged, the records contain image and driver, and no container is left."""
     one = RealRun(tmp_path, driver, rounds=1)
     done = one.finish("--workers", "4")
     assert done.returncode == 0, done.stderr
@@ -67,7 +67,7 @@ def test_four_families(tmp_path: Path, driver: SandboxDriver) -> None:
 
 @pytest.mark.long
 def test_optimisations_change_no_record(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]]) -> None:
-    """Without all of them, a run has the same records."""
+    """A run with all optimisations switched off has the same records as a run with them."""
     one = RealRun(tmp_path, driver)
     done = one.finish("--workers", "2", variables={VARIABLE: "all"})
     assert done.returncode == 0, done.stderr
@@ -78,7 +78,7 @@ def test_optimisations_change_no_record(tmp_path: Path, driver: SandboxDriver, c
 @pytest.mark.parametrize("after", [1, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.every_driver
 def test_killed_and_resumed(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]], after: int) -> None:
-    """A run that is killed half-way and resumed has a clean run's records, and its containers are reaped (L01, L10)."""
+    """A run that is killed half-way and resumed has the records of a clean run, and no container is left (L01, L10)."""
     one = RealRun(tmp_path, driver, sleep=0.3)
     with one.begun("--workers", "4", after=after) as process:
         process.kill()
@@ -94,7 +94,7 @@ def test_killed_and_resumed(tmp_path: Path, driver: SandboxDriver, clean: list[d
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("rounds", [10, 250])
 def test_killed_often_and_resumed(tmp_path: Path, driver: SandboxDriver, rounds: int) -> None:
-    """Forty tasks or a thousand, killed three times: the records of a clean run, and nothing is left (L01, L10)."""
+    """A run that is killed three times and resumed has the records of a clean run, and nothing is left (L01, L10)."""
     tasks, flags = 4 * rounds, ("--workers", "4", "--quiet")
     one, clean = RealRun(tmp_path / "killed", driver, rounds), RealRun(tmp_path / "clean", driver, rounds)
     for number in range(3):
@@ -110,7 +110,7 @@ def test_killed_often_and_resumed(tmp_path: Path, driver: SandboxDriver, rounds:
 
 
 def test_interrupted_once(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]]) -> None:
-    """The first Ctrl-C ends at once and cleanly: 130, finished tasks kept, how to go on, no container left (L12)."""
+    """After Ctrl-C, a run exits with 130, keeps finished tasks, names ``--resume`` and leaves no container (L12)."""
     one = RealRun(tmp_path, driver, sleep=1.0)
     with one.begun("--workers", "2", after=2) as process:
         time.sleep(0.4)
@@ -129,7 +129,7 @@ def test_interrupted_once(tmp_path: Path, driver: SandboxDriver, clean: list[dic
 
 
 def test_interrupted_twice(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]]) -> None:
-    """The second Ctrl-C ends at once; what it could not remove, the next run does (L12)."""
+    """The second Ctrl-C ends a run at once, and the next run removes what is left (L12)."""
     one = RealRun(tmp_path, driver, sleep=1.0)
     with one.begun("--workers", "2", after=1) as process:
         process.send_signal(signal.SIGINT)
@@ -152,7 +152,7 @@ needs_root = pytest.mark.skipif(
 
 @needs_root
 def test_a_disk_that_is_too_small(tmp_path: Path, driver: SandboxDriver) -> None:
-    """A run does not begin on a disk that is nearly full, and says what to do (L07)."""
+    """A run on a nearly full disk ends before it starts, and the error names ``--output-dir`` (L07)."""
     one = RealRun(tmp_path, driver)
     with small_disk(tmp_path / "results", 1 << 20):
         done = one.finish()
@@ -164,7 +164,7 @@ def test_a_disk_that_is_too_small(tmp_path: Path, driver: SandboxDriver) -> None
 
 @needs_root
 def test_a_disk_that_fills_up(tmp_path: Path, driver: SandboxDriver, clean: list[dict[str, Any]]) -> None:
-    """A disk that fills up half-way ends the run with 3; no record is half written, and it resumes (L07)."""
+    """If the disk fills up half-way, the run exits with 3, no record is incomplete, and it can be resumed (L07)."""
     one = RealRun(tmp_path, driver, sleep=0.3)
     filler = tmp_path / "results" / "workspaces" / "filler"
     with small_disk(tmp_path / "results", 40 << 20):
@@ -193,7 +193,7 @@ def _fill(path: Path) -> None:
 
 
 def test_a_missing_image(tmp_path: Path, driver: SandboxDriver) -> None:
-    """An image that is nowhere is told before any task, with what to do; the directory stays usable (L08)."""
+    """A missing image is named in an error before any task, and the run directory can still be used (L08)."""
     one = RealRun(tmp_path, driver, rounds=1)
     manifest = tmp_path / "pack" / "manifest.yaml"
     manifest.write_text("id: pack\nversion: 1\ndefaults: {environment: {image: 'localhost:1/nowhere:1'}}\n")
@@ -208,7 +208,7 @@ def test_a_missing_image(tmp_path: Path, driver: SandboxDriver) -> None:
 
 @pytest.mark.parametrize("umask", [0o077, pytest.param(0o000, marks=pytest.mark.long)], ids=oct)
 def test_a_run_under_any_umask(tmp_path: Path, driver: SandboxDriver, umask: int) -> None:
-    """Sandboxes run as other users and still see what is laid out for them; what was made is not open to others."""
+    """Sandboxes, which run as other users, can read their files, but no other user can write to the run directory."""
     one = RealRun(tmp_path / "one", driver, rounds=1)
     before = os.umask(umask)
     try:

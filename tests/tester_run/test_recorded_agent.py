@@ -1,4 +1,4 @@
-"""Which agent a run says that it had: its label, its command, its directory, and the overrides."""
+"""What a run records about its agent: its label, its command, its directory, and the overrides."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECRET = "sk-live-0123456789"
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Give a directory with a pack of two tasks and a tester YAML."""
+    """Return a directory with a pack of two tasks and a tester YAML."""
     write_run(tmp_path, 2, env=["MY_MODE"])
     return tmp_path
 
@@ -39,7 +39,7 @@ def run_with(root: Path, *overrides: str, **options: Any) -> RunHeader:
 
 
 def test_a_label_is_everywhere(root: Path) -> None:
-    """``harness.name`` is in run.json, in every record, and in what a run reports."""
+    """``harness.name`` is in run.json, records, summary and events, and a resume with another name is refused."""
     path = root / "tester.yaml"
     path.write_text(path.read_text().replace("  type: command\n", "  type: command\n  name: my agent (v2)\n"))
     sink = Sink()
@@ -55,13 +55,13 @@ def test_a_label_is_everywhere(root: Path) -> None:
 
 
 def test_without_a_label_the_type_is_shown(root: Path) -> None:
-    """A record has no name that nobody gave."""
+    """Without ``harness.name``, the summary shows the harness, and records contain no name."""
     assert run(root, variables={"MY_MODE": "fast"}).agent == FakeProducer.name
     assert "name" not in records(root)[0]["provenance"]["harness"]
 
 
 def test_the_directory_of_an_agent_is_recognized(root: Path) -> None:
-    """Its name and the digest of its files alone are recorded: neither settings nor its place change that digest."""
+    """An agent's directory is recorded by its name and content digest. Settings and path do not change that digest."""
     header = run_with(root)
     harness = header.decisive["harness"]
     assert isinstance(harness, dict)
@@ -79,7 +79,7 @@ def test_the_directory_of_an_agent_is_recognized(root: Path) -> None:
 
 
 def test_command_and_overrides_are_recorded(root: Path) -> None:
-    """With typed values, as they were used."""
+    """The command and the overrides are recorded with typed values, as they were used."""
     header = run_with(root, "harness.config.command=[python3, a.py, --fast]", "run.trials=2", "harness.name=mine")
     assert header.information["command"] == ["python3", "a.py", "--fast"]
     assert header.information["overrides"] == {
@@ -91,7 +91,7 @@ def test_command_and_overrides_are_recorded(root: Path) -> None:
 
 
 def test_a_run_without_overrides_records_none(root: Path) -> None:
-    """The command is that of the file."""
+    """Without overrides, the header contains the command of the tester YAML and no overrides."""
     header = run_with(root)
     assert header.information["command"] == ["agent"]
     assert "overrides" not in header.information

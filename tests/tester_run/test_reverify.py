@@ -1,4 +1,4 @@
-"""Judging the candidates of a run again: the same verdicts, or the differences by name, and the run is only read."""
+"""Judging the candidates of a run again: changed verdicts are listed, and the run directory is only read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ TASKS: Final = 4
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a directory with a pack of four tasks and a tester YAML; nothing pauses."""
+    """Return a directory with a pack of four tasks and a tester YAML. Infrastructure failures are not retried."""
     monkeypatch.setattr(retry, "BACK_OFF", ())
     pin_framework(monkeypatch.setattr)
     write_run(tmp_path, TASKS)
@@ -63,7 +63,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def answers(**by_task: AgentResult | Exception | str) -> FakeProducer:
-    """Return an agent that answers ``right``, except for the tasks ``task_N`` that are given."""
+    """Return an agent that answers ``right``. For the tasks in ``by_task``, it returns or raises the given value."""
 
     def hook(_number: int, view: AgentView, context: ProduceContext) -> AgentResult | None:
         given = by_task.get(view.task_id.removeprefix("pack/").replace("-", "_"))
@@ -75,18 +75,18 @@ def answers(**by_task: AgentResult | Exception | str) -> FakeProducer:
 
 
 def again(root: Path, **options: Any) -> Reverification:
-    """Judge the candidates of the run in ``root`` again."""
+    """Judge the candidates of the run in ``root`` again, and return the result."""
     named = {name: options.pop(name) for name in ("pack", "tester", "parts") if name in options}
     return reverify(root / "results", RunOptions(**options), **{"parts": make_parts(), **named})
 
 
 def same(result: Reverification) -> tuple[int, int, int]:
-    """Return how many verdicts are the same, changed and missing."""
+    """Return the numbers of unchanged, changed and missing verdicts."""
     return result.verdicts.same, len(result.verdicts.changed), len(result.verdicts.unjudged)
 
 
 def tree(directory: Path) -> dict[str, object]:
-    """Return all that can be seen of a directory: names, modes, times and contents."""
+    """Return the mode, modification time, inode and content of a directory and everything in it, by path."""
     found: dict[str, object] = {}
     for path in (directory, *directory.rglob("*")):
         status = path.lstat()
@@ -96,7 +96,7 @@ def tree(directory: Path) -> dict[str, object]:
 
 
 def test_the_verdicts_are_the_same(root: Path) -> None:
-    """Passes and failures are judged again, without the agent, and come out as they were."""
+    """Passes and failures are judged again without the agent, and the verdicts do not change."""
     run(root, parts=make_parts(answers(task_1="wrong", task_2="")))
     agent = answers()
     result = again(root, parts=make_parts(agent))
@@ -107,7 +107,7 @@ def test_the_verdicts_are_the_same(root: Path) -> None:
 
 
 def test_the_result_is_a_run_directory_of_its_own(root: Path) -> None:
-    """It lies next to the run, is closed, can be compared with the run, and names the run that it judged."""
+    """The result is a closed run directory next to the run. It names that run and can be compared with it."""
     run(root, parts=make_parts(answers(task_1="wrong")))
     result = again(root)
     place = root / "results.reverified"
@@ -137,7 +137,7 @@ def test_the_result_is_a_run_directory_of_its_own(root: Path) -> None:
 
 
 def test_a_reverified_run_can_be_judged_again(root: Path) -> None:
-    """It has everything that a run has."""
+    """The result of judging a run again is itself a run whose candidates can be judged again."""
     run(root)
     again(root)
     result = reverify(root / "results.reverified", RunOptions(), parts=make_parts())
@@ -146,7 +146,7 @@ def test_a_reverified_run_can_be_judged_again(root: Path) -> None:
 
 
 def test_the_result_is_signed(root: Path) -> None:
-    """The key need not be that of the run: somebody else may judge it again, and resume that."""
+    """The result may be signed with a key other than the run's, and only the key that signed it can resume it."""
     own, other = PrivateKey.new(), PrivateKey.new()
     run(root, sign=KeySigner(other))
     result = again(root, sign=KeySigner(own))
@@ -160,7 +160,7 @@ def test_the_result_is_signed(root: Path) -> None:
 
 
 def test_records_show_what_they_were_compared_with(root: Path) -> None:
-    """The old verdict is in the record of the new one, so the signed result shows each difference on its own."""
+    """Each new record contains the old verdict, so differences can be seen without the records of the old run."""
     run(root, parts=make_parts(answers(task_1="wrong")))
     record = read_run(again(root).summary.output_dir).find("pack/task-1")
     assert record.producer.metadata == {
@@ -175,7 +175,7 @@ def test_records_show_what_they_were_compared_with(root: Path) -> None:
 
 
 def test_nothing_is_written_into_the_run(root: Path) -> None:
-    """Names, modes, times and contents of the run directory are the same afterwards."""
+    """Judging a run again changes no name, mode, modification time or content in its directory."""
     run(root, parts=make_parts(answers(task_1="wrong", task_2=agent_failure())))
     before = tree(root / "results")
     again(root)
@@ -184,11 +184,11 @@ def test_nothing_is_written_into_the_run(root: Path) -> None:
 
 
 def test_the_run_directory_needs_no_permission_to_write(root: Path) -> None:
-    """A run directory that nobody may write to, root neither, is judged like any other."""
+    """A run whose directory is not writable, even for root, is judged again like any other."""
     run(root)
     results = root / "results"
     subprocess.run(["chmod", "-R", "a-w", str(results)], check=True)
-    if os.getuid() == 0:  # root may write whatever the mode is, but not to a read-only mount
+    if os.getuid() == 0:  # file modes do not stop root from writing, but a read-only mount does
         subprocess.run(["mount", "--bind", "-o", "ro", str(results), str(results)], check=True)
         subprocess.run(["mount", "-o", "remount,bind,ro", str(results)], check=True)
     try:
@@ -200,17 +200,17 @@ def test_the_run_directory_needs_no_permission_to_write(root: Path) -> None:
 
 
 def verdicts(**by_task: VerificationResult) -> FakeVerifier:
-    """Return a verifier that is wrong about the tasks ``task_N`` that are given."""
+    """Return a verifier that returns the given verdicts for the tasks in ``by_task``."""
     return FakeVerifier(hook=lambda _number, view, _: by_task.get(view.task_id[5:].replace("-", "_")))
 
 
 def judging(verifier: FakeVerifier) -> Any:
-    """Return the parts of a run with this verifier."""
+    """Return the parts of a run with ``verifier``, in which the agent answers ``task-1`` wrongly."""
     return make_parts(answers(task_1="wrong"), verifier_for=lambda *_: verifier)
 
 
 def test_a_broken_verifier_is_found(root: Path) -> None:
-    """A verdict, a reason or an assurance that differs is named with the task, and nothing else is."""
+    """Each task with a different verdict, reason or assurance is listed, and no other task is."""
     run(root, parts=judging(FakeVerifier()))
     weak: dict[str, Any] = {"evidence": {"kind": "exit_code"}}
     broken = verdicts(
@@ -235,7 +235,7 @@ def test_a_broken_verifier_is_found(root: Path) -> None:
 
 
 def test_a_verifier_that_fails_gives_no_verdict(root: Path) -> None:
-    """An infrastructure error is not a difference and not the same: it is no verdict, and --resume tries again."""
+    """After an infrastructure error a task has no verdict: neither the same nor a changed one. --resume retries it."""
     run(root, parts=judging(FakeVerifier()))
 
     def broken(number: int, *_: object) -> None:
@@ -249,7 +249,7 @@ def test_a_verifier_that_fails_gives_no_verdict(root: Path) -> None:
 
 
 def test_what_has_no_verdict_is_listed(root: Path) -> None:
-    """Failures of the agent and errors are listed with their reasons, and count neither as same nor as changed."""
+    """Agent failures and errors are listed with their reasons, and count neither as the same nor as changed."""
     agent = answers(task_0=agent_failure(), task_1=ImageError("no such image"))
     run(root, parts=make_parts(agent))
     result = again(root)
@@ -260,14 +260,14 @@ def test_what_has_no_verdict_is_listed(root: Path) -> None:
         "the agent failed, so nothing was judged: the agent exited with 1",
     )
     assert second.why.startswith("the run has no verdict: no such image")
-    # A failed agent fails again, for the same reason: the pass rate of both runs is over the same trials.
+    # The agent's failure is repeated with its reason, so that the pass rates of both runs are over the same trials.
     assert (result.summary.passed, result.summary.failed, result.summary.errors) == (2, 1, 1)
     failed = read_run(result.summary.output_dir).find("pack/task-0")
     assert (failed.reason, failed.assurance) == (FailureReason.AGENT_EXIT, None)
 
 
 def test_the_candidate_of_a_failed_agent_is_not_judged(root: Path) -> None:
-    """It was not judged in the run, so it cannot turn a failure into a pass."""
+    """If the agent failed, its candidate is not judged again, so the failure cannot become a pass."""
 
     def hook(number: int, _view: AgentView, context: ProduceContext) -> AgentResult | None:
         return agent_failure(context.store) if number == 1 else None
@@ -279,7 +279,7 @@ def test_the_candidate_of_a_failed_agent_is_not_judged(root: Path) -> None:
 
 
 def test_a_family_without_verifier_is_listed(tmp_path: Path) -> None:
-    """Its candidates are pending in both runs."""
+    """Tasks of a family without a verifier are listed as unjudged and are pending in both runs."""
     write_run(tmp_path, 2, family="tool_call")
     run(tmp_path)
     result = again(tmp_path)
@@ -289,20 +289,20 @@ def test_a_family_without_verifier_is_listed(tmp_path: Path) -> None:
 
 
 def candidates(root: Path) -> dict[str, Path]:
-    """Return the sealed candidate of each task."""
+    """Return the path of the sealed candidate of each task, by the id without ``pack/``."""
     return {
         record["task_id"][5:]: root / "results" / CANDIDATES / record["candidate_digest"] for record in records(root)
     }
 
 
 def distinct(count: int) -> FakeProducer:
-    """Return an agent with another wrong answer to each of so many tasks."""
+    """Return an agent with a different wrong answer to each of the first ``count`` tasks."""
     return answers(**{f"task_{number}": f"wrong {number}" for number in range(count)})
 
 
 @pytest.mark.parametrize("tasks", [1, 7])
 def test_missing_and_altered_candidates_are_listed(tasks: int, tmp_path: Path) -> None:
-    """Any number of them, in a row or not, leaves the other trials judged; none counts as the same."""
+    """Missing and altered candidates have no verdict, however many they are; the other candidates are judged."""
     write_run(tmp_path, tasks + 2)
     run(tmp_path, parts=make_parts(distinct(tasks + 2)))
     found = candidates(tmp_path)
@@ -320,7 +320,7 @@ def test_missing_and_altered_candidates_are_listed(tasks: int, tmp_path: Path) -
 
 
 def test_candidates_that_are_no_files_are_listed(root: Path, tmp_path: Path) -> None:
-    """A link, a directory or a FIFO is not opened, and a link to the directory of candidates is not followed."""
+    """A link, directory or FIFO in place of a candidate is not read, nor is a linked directory of candidates."""
     run(root, parts=make_parts(distinct(TASKS)))
     found = candidates(root)
     outside = tmp_path / "outside"
@@ -338,7 +338,7 @@ def test_candidates_that_are_no_files_are_listed(root: Path, tmp_path: Path) -> 
 
 
 def rewritten(root: Path, **changes: object) -> None:
-    """Change the records of the run as an attacker would: with a new chain and a new closing."""
+    """Change the records of the run as an attacker would, and recompute the hash chain and the closing."""
     from securebench.results.records.chain import line_hash
     from securebench.results.run_directory.closing import Closing, RecordTally
 
@@ -360,7 +360,7 @@ def rewritten(root: Path, **changes: object) -> None:
 
 
 def test_a_record_that_contradicts_its_candidate_is_listed(root: Path) -> None:
-    """A record that shows another text than was sealed, or a candidate of another kind, is not judged as it is."""
+    """A record whose text is not the sealed one is refused. One with another kind of candidate is not judged."""
     run(root)
     rewritten(root, candidate_text="another text")
     with pytest.raises(ConfigError, match="'candidate_digest' is not the digest of 'candidate_text'"):
@@ -372,7 +372,7 @@ def test_a_record_that_contradicts_its_candidate_is_listed(root: Path) -> None:
 
 
 def test_a_redacted_text_stays_redacted(tmp_path: Path) -> None:
-    """What a secret of the agent hid in the record does not come back from the sealed candidate."""
+    """A secret that was redacted in the old record is redacted in the new one, although the candidate contains it."""
     write_run(tmp_path, 1, env=["KEY"])
     agent = answers(task_0="the key is s3cret-s3cret")
     run(tmp_path, parts=make_parts(agent), variables={"KEY": "s3cret-s3cret"})
@@ -386,7 +386,7 @@ def test_a_redacted_text_stays_redacted(tmp_path: Path) -> None:
 
 
 def test_forged_verdicts_are_found(root: Path) -> None:
-    """A chain that was made anew hides no edit: failures that were turned into passes come out as failures."""
+    """Failures that were forged into passes are found, although the attacker recomputed the hash chain."""
     run(root, parts=make_parts(distinct(TASKS)))
     for name in ("failure_reason", "failure_phase", "failure_message"):
         journal = root / "results" / JOURNAL
@@ -413,7 +413,7 @@ def test_selected_tasks(root: Path) -> None:
 
 
 def test_a_run_of_a_part_of_the_pack(root: Path) -> None:
-    """Only tasks with records are judged again, and of these the ones that are asked for."""
+    """Only tasks with records are judged again; to select only tasks without records is an error."""
     run(root, limit=2)
     assert same(again(root)) == (2, 0, 0)
     with pytest.raises(ConfigError, match="has no record of the selected tasks"):
@@ -421,7 +421,7 @@ def test_a_run_of_a_part_of_the_pack(root: Path) -> None:
 
 
 def test_trials(root: Path) -> None:
-    """Each trial is judged again from its own candidate."""
+    """Each trial is judged again with its own candidate."""
 
     def hook(_number: int, view: AgentView, context: ProduceContext) -> AgentResult:
         is_right = context.trial == 2 or view.task_id.endswith("0")
@@ -442,11 +442,11 @@ def candidate_of(root: Path, task_id: str, trial: int) -> str:
 
 
 class _StopError(Exception):
-    """Ends a run at once, as a crash would."""
+    """An error that ends a run immediately, like a crash."""
 
 
 def test_interrupted_and_resumed(root: Path) -> None:
-    """What was judged before a crash is kept, and the result is that of a run that was not interrupted."""
+    """Records written before a crash are kept, and resuming completes the result."""
     run(root, parts=make_parts(answers(task_1="wrong", task_3=agent_failure())))
     left = [2]
 
@@ -468,7 +468,7 @@ def test_interrupted_and_resumed(root: Path) -> None:
 
 
 def test_it_resumes_only_for_the_same_run(root: Path) -> None:
-    """If the run under review went on meanwhile, its earlier verdicts are not mixed with later ones."""
+    """If the judged run has new records, ``--resume`` is refused, so that old and new verdicts are not mixed."""
     run(root, limit=2)
     again(root)
     run(root, resume=True, limit=3)
@@ -477,7 +477,7 @@ def test_it_resumes_only_for_the_same_run(root: Path) -> None:
 
 
 def test_an_interrupted_run_is_judged_as_far_as_it_came(root: Path) -> None:
-    """A run without a closing has a note: records may be missing at its end."""
+    """For a run without a closing, a note says that records may be missing at its end."""
 
     def crash(point: FaultPoint, _subject: str) -> None:
         if point is FaultPoint.RECORD_WRITTEN and len(records(root)) == 2:
@@ -494,7 +494,7 @@ def test_an_interrupted_run_is_judged_as_far_as_it_came(root: Path) -> None:
 
 
 def test_a_run_without_records(root: Path) -> None:
-    """There is nothing to judge, and the error says so."""
+    """Judging a run without records again is an error that says so."""
 
     def crash(point: FaultPoint, _subject: str) -> None:
         if point is FaultPoint.HEADER_WRITTEN:
@@ -507,7 +507,7 @@ def test_a_run_without_records(root: Path) -> None:
 
 
 def test_a_run_in_progress_is_refused(root: Path) -> None:
-    """Its records are not complete."""
+    """A run that another process is writing is refused, because its records are incomplete."""
     run(root)
     with RunLock(root / "results"), pytest.raises(ConfigError, match="run-active"):
         again(root)
@@ -515,7 +515,7 @@ def test_a_run_in_progress_is_refused(root: Path) -> None:
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_an_older_run_is_refused(version: int, tmp_path: Path) -> None:
-    """It has no chain, so nothing says which records belong to it."""
+    """A run in an older format is refused: without a hash chain, records of other runs could not be detected."""
     directory = tmp_path / "run"
     shutil.copytree(OLDER_RUNS / f"version_{version}_run", directory)
     with pytest.raises(ConfigError, match=f"in format {version}; only runs of format") as caught:
@@ -524,7 +524,7 @@ def test_an_older_run_is_refused(version: int, tmp_path: Path) -> None:
 
 
 def test_a_damaged_run_is_refused(root: Path) -> None:
-    """Records are read strictly before anything runs."""
+    """Records that contradict themselves are refused before the output directory is created."""
     run(root)
     journal = root / "results" / JOURNAL
     journal.write_bytes(journal.read_bytes().replace(b'"right"', b'"wrong"'))
@@ -535,7 +535,7 @@ def test_a_damaged_run_is_refused(root: Path) -> None:
 
 @pytest.mark.parametrize("name", ["results", "results/inside", "results/candidates", "link/x"])
 def test_nothing_is_written_below_the_run(name: str, root: Path) -> None:
-    """The output directory may not be the run directory or below it, by no path."""
+    """An output directory that is the run directory or inside it is refused, also if its path has a symlink."""
     run(root)
     (root / "link").symlink_to("results")
     before = tree(root / "results")
@@ -545,13 +545,13 @@ def test_nothing_is_written_below_the_run(name: str, root: Path) -> None:
 
 
 def move_pack(root: Path) -> BenchmarkPaths:
-    """Move the pack, and return where it is now."""
+    """Move the pack, and return its new location."""
     (root / "pack").rename(root / "moved")
     return BenchmarkPaths(root / "moved/manifest.yaml", root / "moved/tasks.jsonl")
 
 
 def test_the_pack_may_have_moved(root: Path) -> None:
-    """The error says which option names the new place."""
+    """If the pack was moved, the error names the option for its new location, and that option works."""
     run(root)
     pack = move_pack(root)
     with pytest.raises(ConfigError, match="no longer at") as caught:
@@ -562,7 +562,7 @@ def test_the_pack_may_have_moved(root: Path) -> None:
 
 
 def test_a_bundle_can_be_judged_again(root: Path) -> None:
-    """What is packed for a reader is enough, with the pack."""
+    """An unpacked bundle of a run can be judged again if the pack is given."""
     run(root, parts=make_parts(answers(task_1="wrong")))
     with (root / "bundle.tar").open("wb") as file:
         write_bundle(root / "results", file)
@@ -574,7 +574,7 @@ def test_a_bundle_can_be_judged_again(root: Path) -> None:
 
 
 def test_a_published_run_does_not_say_where_its_pack_is(root: Path) -> None:
-    """Whoever gets it names the pack, and is told that hidden content was not compared."""
+    """For a published run, the pack must be given, and a note says that its hidden content was not compared."""
     run(root)
     (root / "results" / SOURCE_FILE).unlink()
     (root / "results" / KEY_FILE).unlink()
@@ -588,14 +588,14 @@ def test_a_published_run_does_not_say_where_its_pack_is(root: Path) -> None:
 
 
 def change(root: Path, before: str, after: str) -> None:
-    """Change the second row of the pack."""
+    """Replace ``before`` with ``after`` in the second row of the pack."""
     path = root / "pack" / "tasks.jsonl"
     first, second, *rest = path.read_text().splitlines(keepends=True)
     path.write_text("".join((first, second.replace(before, after), *rest)))
 
 
 def test_another_pack_is_refused(root: Path) -> None:
-    """A changed question, a changed answer or another row: the error names the first row that differs."""
+    """A pack with a changed question, answer, row id or pack id, or with an additional row, is refused."""
     run(root)
     (root / "pack").rename(root / "kept")
     cases: tuple[tuple[Callable[[Path], None], str], ...] = (
@@ -616,12 +616,12 @@ def test_another_pack_is_refused(root: Path) -> None:
 
 
 def rename(root: Path, name: str) -> None:
-    """Give the pack another id."""
+    """Change the id of the pack to ``name``."""
     (root / "pack/manifest.yaml").write_text(f"id: {name}\nversion: 1\n")
 
 
 def test_hidden_content_is_not_compared_without_the_key(root: Path) -> None:
-    """Another answer then shows in the verdicts."""
+    """Without the commitment key, a pack with a changed answer is accepted, and a verdict changes."""
     run(root)
     (root / "results" / KEY_FILE).unlink()
     change(root, "right", "other")
@@ -631,7 +631,7 @@ def test_hidden_content_is_not_compared_without_the_key(root: Path) -> None:
 
 
 def test_records_of_another_row_are_refused(root: Path) -> None:
-    """A record that names another row than the pack has contradicts the header."""
+    """A record whose row is not the row in the pack is refused, although the header matches the pack."""
     run(root)
     provenance = records(root)[0]["provenance"]
     rewritten(root, provenance={**provenance, "row": {"commitment": "0" * 64, "public_digest": "0" * 64}})
@@ -640,7 +640,7 @@ def test_records_of_another_row_are_refused(root: Path) -> None:
 
 
 def test_policy_and_limits_are_those_of_the_run(root: Path) -> None:
-    """They come from run.json: no tester YAML is needed."""
+    """Verification policy and limits are taken from run.json; no tester YAML is needed."""
     path = root / "tester.yaml"
     path.write_text(
         path.read_text()
@@ -658,7 +658,7 @@ def test_policy_and_limits_are_those_of_the_run(root: Path) -> None:
 
 
 def test_a_hostile_number_of_trials_is_refused(root: Path) -> None:
-    """A plan of a billion trials would fill the memory."""
+    """A header with a billion trials is refused, because a plan of that size would exhaust the memory."""
     run(root)
     header = read_header(root / "results")
     assert header
@@ -687,13 +687,13 @@ def test_a_hostile_number_of_trials_is_refused(root: Path) -> None:
     ],
 )
 def test_hostile_settings_are_refused(section: str, value: Any, root: Path) -> None:
-    """Sections of run.json are checked as the tester YAML is."""
+    """Invalid settings in run.json are refused: they are checked like those in a tester YAML."""
     run(root)
     header = read_header(root / "results")
     assert header
     damaged = replace(header, closing=None, decisive={**header.decisive, section: value})
     damaged.write(root / "results")
-    if section != "selection":  # which is the only one of these that a run may change
+    if section != "selection":  # records contain a digest of the other sections, and would not match
         (root / "results" / JOURNAL).unlink()
     with pytest.raises(ConfigError) as caught:
         again(root)
@@ -701,7 +701,7 @@ def test_hostile_settings_are_refused(section: str, value: Any, root: Path) -> N
 
 
 def test_the_driver_is_that_of_the_run(root: Path) -> None:
-    """Unless another one is asked for, and if it does not work, the error says how to ask."""
+    """The driver of the run is used unless the user names another; if it fails, the error names the option."""
     run(root)
     drivers = []
 
@@ -721,7 +721,7 @@ def test_the_driver_is_that_of_the_run(root: Path) -> None:
 
 
 def test_what_else_differs_is_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Driver, images, framework and versions of verifiers that differ are in the result and in its directory."""
+    """Different drivers, images, framework and verifier versions are in the result and in the new run.json."""
     run(root, parts=judging(FakeVerifier()))
     verifier = FakeVerifier()
     verifier.version = "2"
@@ -748,7 +748,7 @@ def test_what_else_differs_is_reported(root: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_another_verifier_is_refused(root: Path) -> None:
-    """An extension that judged the run must judge again: the built-in verifier of the family is another one."""
+    """If a different verifier judged the run, the built-in verifier of the family is refused."""
     run(root, parts=judging(FakeVerifier()))
     with pytest.raises(ConfigError, match="judged short_answer with a different verifier") as caught:
         again(root)
@@ -769,7 +769,7 @@ def _extension(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_extension")
 def test_an_extension_gets_its_settings_from_a_tester_yaml(root: Path) -> None:
-    """With the same settings it judges again; without them, or with others, the run is refused."""
+    """An extension judges again only if the tester YAML has the same settings as that of the run."""
     path = root / "tester.yaml"
     plain = path.read_text()
     setting = "verification: {{verifiers: {{short_answer: {{type: lenient, config: {{accepted: {}}}}}}}}}\n"

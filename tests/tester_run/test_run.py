@@ -1,4 +1,4 @@
-"""A whole run, on fakes."""
+"""Whole runs with a fake agent, verifier and driver."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Give a directory with a pack of six tasks and a tester YAML."""
+    """Return a directory with a pack of six tasks and a tester YAML."""
     write_run(tmp_path)
     return tmp_path
 
 
 def failing(numbers: set[str], error: Callable[[], Exception]) -> FakeProducer:
-    """Return a harness whose machine fails on the tasks whose ids end so."""
+    """Return a harness that raises ``error`` for the tasks whose ids end with one of ``numbers``."""
 
     def hook(_: int, view: AgentView, __: ProduceContext) -> None:
         if view.task_id.rpartition("-")[2] in numbers:
@@ -85,7 +85,7 @@ def failing(numbers: set[str], error: Callable[[], Exception]) -> FakeProducer:
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_every_task_has_a_record(root: Path, workers: int) -> None:
-    """A run writes one record a task, and its summary is complete."""
+    """A run writes one record for each task, and the status of its summary is ``complete``."""
     summary = run(root, workers=workers)
     assert (summary.tasks, summary.passed, summary.verification_status) == (6, 6, RunStatus.COMPLETE)
     assert {record["task_id"] for record in records(root)} == {f"pack/task-{n}" for n in range(6)}
@@ -94,7 +94,7 @@ def test_every_task_has_a_record(root: Path, workers: int) -> None:
 
 
 def test_the_directory_of_a_run(root: Path) -> None:
-    """A finished run leaves its records, its header, candidates and workspaces, and nothing else."""
+    """The directory of a finished run contains exactly the documented files and directories."""
     run(root)
     assert sorted(path.name for path in (root / "results").iterdir()) == [
         "candidates",
@@ -107,14 +107,14 @@ def test_the_directory_of_a_run(root: Path) -> None:
 
 
 def test_limit_takes_the_first_rows(root: Path) -> None:
-    """``--limit`` is the first rows of the pack, in order."""
+    """``--limit`` runs only the first rows of the pack, in order."""
     summary = run(root, limit=2)
     assert [record["task_id"] for record in records(root)] == ["pack/task-0", "pack/task-1"]
     assert summary.tasks == 2
 
 
 def test_a_larger_limit_goes_on(root: Path) -> None:
-    """A run that was limited is resumed with more rows, and keeps what it has."""
+    """A limited run that is resumed without the limit runs only the remaining rows."""
     run(root, limit=2)
     producer = FakeProducer()
     summary = run(root, resume=True, parts=make_parts(producer))
@@ -123,7 +123,7 @@ def test_a_larger_limit_goes_on(root: Path) -> None:
 
 
 def test_a_resumed_run_may_keep_fewer_workspaces(root: Path) -> None:
-    """The setting of the last start holds for all trials, so a killed start leaves nothing that is not wanted."""
+    """When a run is resumed with ``keep_workspaces: none``, the workspaces that it already has are removed too."""
 
     def work(_: int, __: AgentView, context: ProduceContext) -> None:
         context.workspace.mkdir(parents=True)
@@ -137,21 +137,21 @@ def test_a_resumed_run_may_keep_fewer_workspaces(root: Path) -> None:
 
 
 def test_families_without_a_verifier_end_as_pending(tmp_path: Path) -> None:
-    """A pack of a deferred family runs, and is pending (N)."""
+    """A pack whose family has no verifier is run, and its tasks are pending (N)."""
     write_run(tmp_path, 2, family="tool_call")
     summary = run(tmp_path)
     assert (summary.pending, summary.verification_status, summary.pass_rate) == (2, RunStatus.PENDING, None)
 
 
 def test_some_verified_is_partial(root: Path) -> None:
-    """Errors leave a run partial, and are left out of the rate (L15)."""
+    """A run with an error has the status ``partial``, and its pass rate ignores the error (L15)."""
     summary = run(root, parts=make_parts(failing({"1"}, lambda: ImageError("gone"))))
     assert (summary.errors, summary.passed, summary.verification_status) == (1, 5, RunStatus.PARTIAL)
     assert summary.pass_rate == 1.0
 
 
 def test_an_occupied_directory_is_refused(root: Path) -> None:
-    """Without ``--resume`` a run does not go where one is, and says what to do (K22)."""
+    """Without ``--resume`` a directory with a run is refused, and the error names the options that help (K22)."""
     run(root)
     before = (root / "results" / JOURNAL).read_bytes()
     with pytest.raises(ConfigError) as caught:
@@ -165,7 +165,7 @@ def test_an_occupied_directory_is_refused(root: Path) -> None:
 @pytest.mark.parametrize("resume", [False, True])
 @pytest.mark.parametrize("name", ["notes.txt", "candidates.jsonl", ".hidden"])
 def test_a_directory_of_something_else_is_refused(root: Path, name: str, resume: bool) -> None:
-    """A directory that holds what no run wrote is left alone, also by ``--resume`` (K22)."""
+    """A directory with a file that no run wrote is refused and not changed, also with ``--resume`` (K22)."""
     (root / "results").mkdir()
     (root / "results" / name).write_text("mine")
     with pytest.raises(ConfigError, match=name) as caught:
@@ -175,7 +175,7 @@ def test_a_directory_of_something_else_is_refused(root: Path, name: str, resume:
 
 
 def test_resuming_nothing_begins(root: Path) -> None:
-    """``--resume`` where nothing is yet is an ordinary run, without an event about a resumed one."""
+    """``--resume`` without an earlier run starts an ordinary run, without a ``resume`` event."""
     events: list[Event] = []
     assert run(root, resume=True, sinks=[events.append]).passed == 6
     assert EventKind.RUN_START in {event.kind for event in events}
@@ -186,14 +186,14 @@ def test_resuming_nothing_begins(root: Path) -> None:
 
 @pytest.mark.parametrize("place", ["pack", "pack/inside", "/"])
 def test_unsafe_directories(root: Path, place: str) -> None:
-    """``--output-dir`` is held to the rules of ``run.output_dir`` (K22)."""
+    """``--output-dir`` must not be the pack, inside the pack, or ``/``: the rules of ``run.output_dir`` apply (K22)."""
     with pytest.raises(ConfigError) as caught:
         run(root, output_dir=root / place)
     assert caught.value.code == "output-dir-unsafe"
 
 
 def test_two_runs_share_no_directory(root: Path) -> None:
-    """While one run writes, another is refused, on resume too (L11)."""
+    """A run is refused while another one uses its directory, also with ``--resume`` (L11)."""
     run(root, limit=1)
     for resume in (False, True):
         with RunLock(root / "results"), pytest.raises(ConfigError, match="another process is using"):
@@ -201,7 +201,7 @@ def test_two_runs_share_no_directory(root: Path) -> None:
 
 
 def test_a_missing_image_is_told_before_any_task(root: Path) -> None:
-    """An image that cannot be had ends the run before it begins; the directory can be used afterwards (L08)."""
+    """A missing image ends the run before any task, and the output directory stays empty and usable (L08)."""
     producer = FakeProducer()
     with pytest.raises(ImageError, match="is not on this machine"):
         run(root, parts=make_parts(producer, ScriptedDriver(images=())))
@@ -211,7 +211,7 @@ def test_a_missing_image_is_told_before_any_task(root: Path) -> None:
 
 
 def test_all_missing_images_are_told_at_once(tmp_path: Path) -> None:
-    """Every image that is missing stands in the error."""
+    """The error names every missing image."""
     write_run(tmp_path)
     rows = [{**row(f"pack/{name}"), "environment": {"image": name}} for name in ("one:1", "two:2")]
     (tmp_path / "pack" / "tasks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
@@ -222,7 +222,7 @@ def test_all_missing_images_are_told_at_once(tmp_path: Path) -> None:
 
 
 def test_an_image_is_resolved_once(root: Path) -> None:
-    """A reference is resolved once, to an id that stands in ``run.json``."""
+    """Each image reference is resolved once, and ``run.json`` contains the resulting id."""
     driver = ScriptedDriver()
     calls: list[str] = []
     real = driver.resolve_image
@@ -231,7 +231,7 @@ def test_an_image_is_resolved_once(root: Path) -> None:
         calls.append(reference)
         return real(reference, on_progress)
 
-    driver.resolve_image = resolve  # type: ignore[method-assign]  # counted
+    driver.resolve_image = resolve  # type: ignore[method-assign]  # counts calls
     run(root, parts=make_parts(driver=driver))
     assert calls == ["securebench/python:3.11"]
     header = json.loads((root / "results" / HEADER).read_text())
@@ -239,7 +239,7 @@ def test_an_image_is_resolved_once(root: Path) -> None:
 
 
 def test_too_little_room(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run does not begin on a disk that is nearly full (L07)."""
+    """A run on a disk with too little free space ends before its first task (L07)."""
     usage = shutil.disk_usage(root)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=places.MIN_FREE - 1))
     producer = FakeProducer()
@@ -249,7 +249,7 @@ def test_too_little_room(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_disk_that_fills_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the journal cannot be written the run stops, what is recorded stays, and it can be resumed (L07)."""
+    """If the journal cannot be written, the run stops, keeps its records, and can be resumed (L07)."""
     run_dir, real = root / "results", os.write
 
     def full(descriptor: int, data: bytes) -> int:
@@ -268,7 +268,7 @@ def test_a_disk_that_fills_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_full_disk_ends_what_is_in_flight(root: Path) -> None:
-    """Trouble with the disk in one worker does not wait for agents that run for long."""
+    """After a storage error in one worker, the sandboxes of the other workers are killed: the run does not wait."""
     released = threading.Event()
 
     class Driver(ScriptedDriver):
@@ -289,7 +289,7 @@ def test_a_full_disk_ends_what_is_in_flight(root: Path) -> None:
 
 
 def test_a_candidate_that_cannot_be_read_is_judged_later(root: Path) -> None:
-    """The agent that was paid for it has a record; the run stops, and resumed it judges without the agent (L07)."""
+    """If a candidate cannot be read, the run stops, and ``--resume`` judges it without its agent (L07)."""
     reads = []
 
     def fail_once(point: FaultPoint, _subject: str) -> None:
@@ -308,7 +308,7 @@ def test_a_candidate_that_cannot_be_read_is_judged_later(root: Path) -> None:
 
 
 def test_errors_are_redone_and_counted(root: Path) -> None:
-    """Resuming keeps verdicts and redoes errors alone; their old records are kept aside, and attempts counted (L06)."""
+    """Resuming reruns only errors, moves their old records to another file, and counts the attempts (L06)."""
     run(root, parts=make_parts(failing({"1", "3"}, lambda: ImageError("gone"))))
     kept = {record["task_id"]: record for record in records(root) if record["verification_status"] == "passed"}
     producer, sink = FakeProducer(), Sink()
@@ -345,7 +345,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 def test_changed_settings_are_refused_by_name(root: Path) -> None:
-    """Numbers with both values; texts, which may be secret, without theirs."""
+    """The error names each changed setting, with both values of a number; texts may be secret and are not shown."""
     run(root, limit=1)
     text = (root / "tester.yaml").read_text()
     changed = text.replace("command: [agent]", "command: [agent]\n    timeout_seconds: 77\n    artifact_path: a-secret")
@@ -372,7 +372,7 @@ def test_what_changed_is_refused_by_name(root: Path, change: Callable[[Path], ob
 
 
 def test_no_published_digest_tests_a_guess(root: Path) -> None:
-    """M12: no digest that a reader can compute from a guess of the hidden part stands in what is published."""
+    """M12: published files contain no digest that a reader could compute from a guess of the hidden content."""
     (root / "pack/tasks.jsonl").write_text(
         '{"id": "one", "family": "short_answer", "input": {"question": "Q"}, "eval": {"accepted_answers": ["right"]}}\n'
     )
@@ -390,7 +390,7 @@ def test_no_published_digest_tests_a_guess(root: Path) -> None:
 
 
 def test_a_run_is_not_resumed_without_its_key(root: Path) -> None:
-    """A published copy of a run directory has no key: nothing says that the pack is the same."""
+    """A run without its commitment key is not resumed, because its pack could not be compared."""
     run(root, limit=3)
     (root / "results" / KEY_FILE).unlink()
     with pytest.raises(ConfigError) as caught:
@@ -408,7 +408,7 @@ def test_a_run_is_not_resumed_without_its_key(root: Path) -> None:
     ],
 )
 def test_what_changed_in_the_tester_yaml_is_refused_by_name(root: Path, old: str, new: str, named: str) -> None:
-    """A run whose configuration changed in what could change a verdict is not resumed (L05)."""
+    """After a change to a setting that could change a verdict, a run is not resumed (L05)."""
     run(root, limit=3)
     path = root / "tester.yaml"
     path.write_text(path.read_text().replace(old, new))
@@ -417,7 +417,7 @@ def test_what_changed_in_the_tester_yaml_is_refused_by_name(root: Path, old: str
 
 
 def test_a_moved_image_is_refused(root: Path) -> None:
-    """A tag that means another image now stops the resumption (L05)."""
+    """A run is not resumed if the tag of an image now refers to a different image (L05)."""
     run(root, limit=3)
     driver = ScriptedDriver()
     image = driver.add_image("securebench/python:3.11")
@@ -427,7 +427,7 @@ def test_a_moved_image_is_refused(root: Path) -> None:
 
 
 def test_workers_and_comments_are_no_change(root: Path) -> None:
-    """What cannot change a verdict may change."""
+    """A run can be resumed after a change that cannot affect a verdict: a comment or the number of workers."""
     run(root, limit=3)
     path = root / "tester.yaml"
     path.write_text("# a comment\n" + path.read_text().replace("id: run", "id: run\n  max_workers: 3"))
@@ -435,20 +435,20 @@ def test_workers_and_comments_are_no_change(root: Path) -> None:
 
 
 def test_a_dropped_record_is_noticed(root: Path) -> None:
-    """A task whose record was cut off the journal is not run, says the summary, and resuming runs it (M03)."""
+    """A closed run that lost its last record is not resumed. Without the closing, the task is run again (M03)."""
     run(root)
     journal = root / "results" / JOURNAL
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
     with pytest.raises(ConfigError, match="records: 5, but the run was closed with 6"):
         run(root, resume=True)
-    reopen(root / "results")  # as if the run had been killed after its last record but one
+    reopen(root / "results")  # as if the run had been killed before its last record
     header = json.loads((root / "results" / HEADER).read_text())
     assert (header["decisive"]["pack"]["tasks"], header["information"]["planned"]) == (6, 6)
     assert run(root, resume=True).passed == 6
 
 
 def test_a_pack_that_changes_under_the_run(root: Path) -> None:
-    """The pack is looked at again at the end: a change is a problem of the whole run (K13)."""
+    """The pack is compared again at the end of the run, and a change is reported as a problem of the run (K13)."""
 
     def hook(number: int, *_: object) -> None:
         if number == 3:
@@ -460,7 +460,7 @@ def test_a_pack_that_changes_under_the_run(root: Path) -> None:
 
 
 def test_a_change_of_the_pack_is_not_forgotten(root: Path) -> None:
-    """It stands in ``run.json``, and whoever undoes it and resumes is still told."""
+    """A change of the pack is recorded in ``run.json`` and still reported when it is undone and the run resumed."""
     before = (root / "pack" / "tasks.jsonl").read_text()
     run(root, parts=make_parts(FakeProducer(hook=lambda number, *_: add_row(root) if number == 3 else None)))
     (root / "pack" / "tasks.jsonl").write_text(before)
@@ -471,7 +471,7 @@ def test_a_change_of_the_pack_is_not_forgotten(root: Path) -> None:
 
 
 def asset_run(root: Path) -> Path:
-    """Write a pack whose every task has the same asset, and return that."""
+    """Write a run whose tasks all have the same asset, and return the path of the asset."""
     write_run(root)
     asset = root / "pack" / "assets" / "data" / "numbers.txt"
     asset.parent.mkdir(parents=True)
@@ -482,7 +482,7 @@ def asset_run(root: Path) -> Path:
 
 
 def test_a_changed_asset_is_used_by_nobody(tmp_path: Path) -> None:
-    """Edited after two tasks and restored after two more: these two have no score, and the run says so for ever."""
+    """While an asset is changed, tasks end in an error, and the run still reports the change after it is resumed."""
     asset, seen = asset_run(tmp_path), list[str]()
 
     @dataclass
@@ -514,7 +514,7 @@ _HIDDEN_FILES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("evals", _HIDDEN_FILES.values(), ids=_HIDDEN_FILES.keys())
 def test_a_changed_hidden_file_is_used_by_nobody(tmp_path: Path, evals: dict[str, Any]) -> None:
-    """Tasks after an edit below ``hidden/`` have no score, and after the file is restored they can be resumed."""
+    """While a hidden file is changed, tasks end in an error; once it is restored, ``--resume`` runs them."""
     write_run(tmp_path)
     hidden, read = tmp_path / "pack" / "hidden" / "state.json", list[str]()
     hidden.parent.mkdir()
@@ -550,7 +550,7 @@ def test_a_changed_hidden_file_is_used_by_nobody(tmp_path: Path, evals: dict[str
 
 
 def test_a_rubric_in_prose_costs_no_agent(tmp_path: Path) -> None:
-    """D97: a rubric in prose makes its task an error before the agent, and the other tasks have a verdict."""
+    """D97: a task with a rubric in prose is an error before its agent runs; the other task has a verdict."""
     write_run(tmp_path, 1)
     prose = {"id": "pack/prose", "family": "free_response", "input": {"prompt": "?"}, "eval": {"rubric": "Be kind."}}
     with (tmp_path / "pack" / "tasks.jsonl").open("a") as rows:
@@ -566,7 +566,7 @@ def test_a_rubric_in_prose_costs_no_agent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("and_back", [False, True])
 def test_an_agent_that_changes_under_the_run(root: Path, and_back: bool) -> None:
-    """Every task runs the agent that the run began with: a copy, which is gone afterwards (K13)."""
+    """All tasks use a copy of the agent from the start of the run. The copy is removed at the end (K13)."""
     program, shown = root / "agent" / "agent.py", list[str]()
     program.chmod(0o755)
     (root / "agent" / "link").symlink_to("agent.py")
@@ -593,7 +593,7 @@ def test_an_agent_that_changes_under_the_run(root: Path, and_back: bool) -> None
 
 
 def test_an_agent_that_changes_while_it_is_copied(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copy is held to the digest that the records will name, and nothing is left of it."""
+    """A copy of the agent that does not match the digest in the plan is refused and removed."""
     monkeypatch.setattr(agent_copy, "_copy", lambda _, target: target.mkdir())
     with pytest.raises(ConfigError) as raised:
         run(root)
@@ -602,7 +602,7 @@ def test_an_agent_that_changes_while_it_is_copied(root: Path, monkeypatch: pytes
 
 
 def test_a_copy_that_a_killed_run_left_is_replaced(root: Path) -> None:
-    """It is no reason to refuse the directory, also before the run had a header."""
+    """An agent copy from a run that was killed before it had a header does not block the directory."""
     (root / "results").mkdir()
     make_private_directory(root / "results" / "agent")
     (root / "results" / "agent" / "files").mkdir()
@@ -612,7 +612,7 @@ def test_a_copy_that_a_killed_run_left_is_replaced(root: Path) -> None:
 
 
 def test_values_of_harness_env_are_compared(tmp_path: Path) -> None:
-    """A run does not go on with another value, and nothing that is written lets anybody guess one."""
+    """A run is not resumed with a changed variable, and published files contain no plain digest of a value."""
     write_run(tmp_path, env=["MODE", "OTHER"])
     variables = {"MODE": "one", "OTHER": "x"}
     run(tmp_path, variables=variables, limit=2)
@@ -630,7 +630,7 @@ def test_values_of_harness_env_are_compared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["altered", "gone"])
 def test_a_sealed_candidate_that_was_touched_is_noticed(root: Path, how: str) -> None:
-    """What a verdict is about has to be there, as it was sealed (M02)."""
+    """A run with a missing or altered sealed candidate is not resumed until the candidate is restored (M02)."""
     run(root, limit=3)
     (sealed,) = (root / "results" / "candidates").iterdir()
     content = sealed.read_bytes()
@@ -646,7 +646,7 @@ def test_a_sealed_candidate_that_was_touched_is_noticed(root: Path, how: str) ->
 
 
 def test_records_of_another_run_are_not_counted(root: Path) -> None:
-    """The journals of two runs of the same pack, joined, are refused by the line."""
+    """A record of another run of the same pack is refused, and the error names its line in the journal."""
     other = root / "other"
     other.mkdir()
     write_run(other)
@@ -663,12 +663,12 @@ def test_records_of_another_run_are_not_counted(root: Path) -> None:
 
 
 class GoneDriver(ScriptedDriver):
-    """An engine that goes away."""
+    """A driver whose engine stops answering once ``gone`` is set."""
 
     gone = False
 
     def info(self) -> DriverInfo:
-        """Answer, or not."""
+        """Return the information of the fake driver. Raises :class:`EngineError` if the engine is gone."""
         if self.gone:
             raise EngineError("the engine does not answer", hint="start it")
         return super().info()
@@ -676,7 +676,7 @@ class GoneDriver(ScriptedDriver):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_gone_engine_stops_the_run(root: Path, workers: int) -> None:
-    """When the engine is gone no more tasks are handed out, nothing is scored, and resuming does the rest (L08)."""
+    """If the engine stops, the run stops, no task fails because of that, and ``--resume`` runs the rest (L08)."""
     driver = GoneDriver()
 
     def hook(number: int, *_: object) -> None:
@@ -695,13 +695,13 @@ def test_a_gone_engine_stops_the_run(root: Path, workers: int) -> None:
 
 
 def test_an_engine_that_came_back_does_not(root: Path) -> None:
-    """One task's trouble with an engine that answers is that task's alone."""
+    """An engine error of one task does not stop the run if the engine still answers."""
     summary = run(root, parts=make_parts(failing({"2"}, lambda: EngineError("hiccup"))))
     assert (summary.errors, summary.passed, summary.ending) == (1, 5, RunEnd.FINISHED)
 
 
 def test_errors_in_a_row_stop_the_run(tmp_path: Path) -> None:
-    """When nothing works any more the run does not burn through its tasks (L08)."""
+    """A run stops after a fixed number of infrastructure errors in a row (L08)."""
     write_run(tmp_path, 20)
     summary = run(tmp_path, parts=make_parts(FakeProducer(hook=_raise_image_error)))
     assert (summary.errors, summary.ending) == (ERRORS_IN_A_ROW, RunEnd.STOPPED)
@@ -710,7 +710,7 @@ def test_errors_in_a_row_stop_the_run(tmp_path: Path) -> None:
 
 
 def test_unusable_tasks_do_not_stop_the_run(root: Path) -> None:
-    """A task that cannot be judged says nothing about the next one: all six are tried."""
+    """Six tasks in a row that cannot be judged do not stop the run, because they are not infrastructure errors."""
     verifier = FakeVerifier(check=ConfigError("its rubric is prose"))
     summary = run(root, parts=make_parts(verifier_for=lambda *_: verifier))
     assert (summary.errors, summary.total.not_run, summary.ending) == (6, 0, RunEnd.FINISHED)
@@ -721,7 +721,7 @@ def _raise_image_error(*_: object) -> None:
 
 
 def test_variables_are_looked_up_and_redacted(tmp_path: Path) -> None:
-    """``harness.env`` names reach the harness with their values, which stand in nothing that is written."""
+    """Variables in ``harness.env`` reach the harness, and their values are in no file of the run directory."""
     write_run(tmp_path, 1, env=["MY_KEY"])
     seen: list[dict[str, str]] = []
 
@@ -745,7 +745,7 @@ def test_a_missing_variable_is_named(tmp_path: Path) -> None:
 
 
 def test_all_missing_variables_are_named(tmp_path: Path) -> None:
-    """Several missing variables are reported at once, in the order of the tester YAML, with what to do."""
+    """All missing variables are reported together, in the order of the tester YAML, with a hint."""
     write_run(tmp_path, 1, env=["MY_KEY", "PATH", "ANOTHER"])
     with pytest.raises(ConfigError) as caught:
         run(tmp_path, variables={"PATH": ""})
@@ -754,7 +754,7 @@ def test_all_missing_variables_are_named(tmp_path: Path) -> None:
 
 
 def test_events_of_a_run(root: Path) -> None:
-    """A run begins with ``run_start`` and ends with ``run_done``, and tells of each task once (contract 9)."""
+    """The first event is ``run_start``, the last ``run_done``, and each task has one start and end (contract 9)."""
     sink = Sink()
     summary = run(root, sinks=[sink], workers=2)
     kinds = sink.kinds()
@@ -770,7 +770,7 @@ def test_events_of_a_run(root: Path) -> None:
 
 
 def test_a_task_is_told_done_when_it_is_on_disk(root: Path) -> None:
-    """``task_done`` means that the record is written."""
+    """The record of a task is in the journal before ``task_done`` is sent."""
 
     def sink(event: Any) -> None:
         if event.kind == "task_done":
@@ -784,7 +784,7 @@ def test_a_task_is_told_done_when_it_is_on_disk(root: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["run_start", "task_start", "task_done", "run_done"])
 def test_a_sink_that_raises_stops_nothing(root: Path, kind: str) -> None:
-    """Progress never changes a verdict and never stops a run (L19)."""
+    """An exception in an event sink changes no verdict and does not stop the run (L19)."""
 
     def sink(event: Any) -> None:
         if event.kind == kind:
@@ -795,7 +795,7 @@ def test_a_sink_that_raises_stops_nothing(root: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("show", [True, False])
 def test_agent_trace(root: Path, show: bool) -> None:
-    """What agents say is kept in ``agent-trace.log``, redacted, when asked for and only then."""
+    """Agent output is written to ``agent-trace.log`` and sent as events only with ``show_agent_output``."""
 
     def hook(_: int, __: object, lent: ProduceContext) -> None:
         lent.report.emit(AgentOutput(stream="stdout", text="I think\n"))
@@ -828,7 +828,7 @@ def _talkative_parts() -> RunParts:
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_verifier_output_is_kept(root: Path, keep: bool) -> None:
-    """D170: ``--keep-verifier-output`` leaves a file for each task in the run directory."""
+    """D170: ``--keep-verifier-output``, and only that, writes a file for each task in the run directory."""
     summary = run(root, keep_verifier_output=keep, parts=_talkative_parts())
     kept = sorted((root / "results" / places.VERIFIER_OUTPUT).glob("*"))
     assert summary.passed == 6
@@ -837,7 +837,7 @@ def test_verifier_output_is_kept(root: Path, keep: bool) -> None:
 
 
 def test_verifier_output_is_shown(root: Path) -> None:
-    """D174: ``--show-verifier-output`` gives the output of each task while the run goes on, and keeps none."""
+    """D174: ``--show-verifier-output`` passes on the output of each task and writes no file."""
     shown: dict[TrialId, str] = {}
     run(root, show_verifier_output=shown.__setitem__, parts=_talkative_parts())
     assert sorted(shown) == [TrialId(f"pack/task-{number}") for number in range(6)]
@@ -846,7 +846,7 @@ def test_verifier_output_is_shown(root: Path) -> None:
 
 
 def test_hidden_values_are_nowhere_in_the_directory(tmp_path: Path) -> None:
-    """A canary in every hidden field occurs in no file of the run directory, plain or encoded (F13)."""
+    """A hidden answer occurs in no file of the run directory, neither as text nor in hexadecimal (F13)."""
     write_run(tmp_path, 1)
     canary = "CANARY-5d1f7c9be2"
     one = row("pack/one") | {"eval": {"accepted_answers": [canary, "right"]}}
@@ -859,7 +859,7 @@ def test_hidden_values_are_nowhere_in_the_directory(tmp_path: Path) -> None:
 
 
 def test_metadata_is_not_copied_into_records(tmp_path: Path) -> None:
-    """A row's own metadata, however large, stays out of its record (K24, F03)."""
+    """The metadata of a row is not copied into its record (K24, F03)."""
     write_run(tmp_path, 1)
     (tmp_path / "pack/tasks.jsonl").write_text(
         json.dumps(row("pack/one") | {"metadata": {"note": "n0te" * 100}}) + "\n"
@@ -869,7 +869,7 @@ def test_metadata_is_not_copied_into_records(tmp_path: Path) -> None:
 
 
 def test_a_workspace_directory_a_task(root: Path) -> None:
-    """Each task's workspace has a directory of its own name."""
+    """Each task has a separate workspace directory in ``workspaces/``."""
     places_seen: set[Path] = set()
     run(root, parts=make_parts(FakeProducer(hook=lambda _, __, lent: places_seen.add(lent.workspace))))
     assert len(places_seen) == 6
@@ -877,7 +877,7 @@ def test_a_workspace_directory_a_task(root: Path) -> None:
 
 
 def test_a_leftover_of_a_killed_verifier_goes(root: Path) -> None:
-    """Evaluation inputs that a killed run left in its scratch directory are removed when it is resumed."""
+    """Evaluation inputs that a killed run left in ``scratch/`` are removed when the run is resumed."""
     run(root, limit=1)
     (root / "results" / "scratch" / "task").mkdir(parents=True)
     (root / "results" / "scratch" / ".securebench").write_text("")
@@ -890,14 +890,14 @@ def test_a_leftover_of_a_killed_verifier_goes(root: Path) -> None:
     ("requested", "memory", "got"), [(1, 1, 1), (4, 1, 4), (10**9, 2**30, None), (4, 2**60, 1)], ids=str
 )
 def test_workers_fit_into_memory(requested: int, memory: int, got: int | None) -> None:
-    """No more sandboxes run at once than this machine has memory for (I24)."""
+    """The number of workers is limited to the sandboxes that fit into the memory of this machine (I24)."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     workers = affordable_workers(requested, memory)
     assert workers == got if got else 1 <= workers <= total // memory
 
 
 def test_equal_runs_have_equal_records(tmp_path: Path) -> None:
-    """Two runs of the same thing have the same comparable records, whatever the workers."""
+    """Two runs of the same pack have equal comparable records, also with different numbers of workers."""
     for name, workers in (("one", 1), ("two", 4)):
         (tmp_path / name).mkdir()
         write_run(tmp_path / name)
@@ -907,7 +907,7 @@ def test_equal_runs_have_equal_records(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_memory_stays_flat(tmp_path: Path) -> None:
-    """After 250 tasks a run holds no more of their long outputs than after fifty (L17)."""
+    """A run does not keep the long outputs of finished tasks in memory (L17)."""
     early, late, length = 50, 250, 200_000
     held: dict[int, int] = {}
 
@@ -923,18 +923,18 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
         run(tmp_path, workers=4, parts=make_parts(FakeProducer(hook=hook)))
     finally:
         tracemalloc.stop()
-    # The tasks themselves hold 0.4 MB, and running ones 1 to 10 MB. Half of the outputs would be 20 MB.
+    # All tasks use 0.4 MB, and those that run use 1 to 10 MB. The limit, half of the outputs, is 20 MB.
     assert held[late] - held[early] < (late - early) * length / 2
 
 
 def test_a_weak_engine_runs_nothing(root: Path) -> None:
-    """A driver that fails its self-test ends the run before any task, with its own words (I03)."""
+    """If the self-test of the driver fails, the run ends before any task with the driver's error (I03)."""
     driver = ScriptedDriver()
 
     def refuse(image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
         raise EngineError(f"{image.reference} sees a network", code="sandbox-not-isolated")
 
-    driver.self_test = refuse  # type: ignore[method-assign]  # weakened
+    driver.self_test = refuse  # type: ignore[method-assign]  # fails
     producer = FakeProducer()
     with pytest.raises(EngineError, match="sees a network"):
         run(root, parts=make_parts(driver=driver, producer=producer))

@@ -1,4 +1,4 @@
-"""Runs that are signed: when they end, however they end, and again when they are resumed."""
+"""Signed runs: a run is signed when it ends, in whatever way, and again after it was resumed."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ ENVELOPE_FILE, BUNDLE_FILE = "run.dsse.json", "run.sigstore.json"
 
 
 class BrokenKey:
-    """A key that signs so many times, like that of an agent that is stopped meanwhile."""
+    """A key that can sign ``times`` times, like one in an ssh-agent that is then stopped."""
 
     def __init__(self, times: int) -> None:
         self.public = KEY.public
         self._left = times
 
     def sign(self, data: bytes) -> bytes:
-        """Sign, or fail."""
+        """Sign ``data``. Raises :class:`ConfigError` if the key was used too often."""
         self._left -= 1
         if self._left < 0:
             raise ConfigError("the ssh-agent is gone", code="key-unusable")
@@ -64,21 +64,21 @@ class BrokenKey:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a pack of six tasks and a tester YAML; nothing pauses."""
+    """Return a directory with a pack of six tasks and a tester YAML. Infrastructure failures are not retried."""
     monkeypatch.setattr(retry, "BACK_OFF", ())
     write_run(tmp_path)
     return tmp_path
 
 
 def is_signed(directory: Path) -> bool:
-    """Return whether the run has the signature of the key. A wrong one is an error."""
+    """Return whether the run is signed with ``KEY``. A wrong signature is an error."""
     if not (directory / ENVELOPE_FILE).exists():
         return False
     return RunAttestation(read_run(directory)).check(KEY.public) == KEY.public.id
 
 
 def test_a_finished_run_is_signed(root: Path) -> None:
-    """A message names the key and the file."""
+    """A finished run is signed, and a message names the key and the file of the signature."""
     messages: list[str] = []
     summary = run(root, sign=SIGNER, notify=messages.append)
     assert is_signed(root / "results")
@@ -87,7 +87,7 @@ def test_a_finished_run_is_signed(root: Path) -> None:
 
 
 def test_a_run_is_signed_only_if_the_user_wants_that(root: Path) -> None:
-    """Resuming an unsigned run may sign it: whoever signs answers for all of it."""
+    """A run without a signer is not signed. It can be signed when it is resumed."""
     run(root)
     assert not is_signed(root / "results")
     run(root, resume=True, sign=SIGNER)
@@ -95,7 +95,7 @@ def test_a_run_is_signed_only_if_the_user_wants_that(root: Path) -> None:
 
 
 def test_a_stopped_run_is_signed(root: Path) -> None:
-    """With what it has; then it is resumed and signed again."""
+    """A run with errors is signed, and is signed again after it was resumed."""
 
     def hook(number: int, *_: object) -> None:
         if number >= 3:
@@ -111,7 +111,7 @@ def test_a_stopped_run_is_signed(root: Path) -> None:
 
 
 def test_a_resumed_run_is_not_signed_while_it_runs(root: Path) -> None:
-    """The old signature is removed before anything changes."""
+    """The old signature is removed before the first task of a resumed run starts."""
     run(root, limit=3, sign=SIGNER)
     seen: list[bool] = []
     hook = lambda *_: seen.append((root / "results" / ENVELOPE_FILE).exists())  # noqa: E731 - one line
@@ -122,7 +122,7 @@ def test_a_resumed_run_is_not_signed_while_it_runs(root: Path) -> None:
 
 @pytest.mark.parametrize("signer", [None, KeySigner(PrivateKey.new())])
 def test_a_signed_run_is_resumed_only_by_its_signer(signer: KeySigner | None, root: Path) -> None:
-    """Nothing is written otherwise."""
+    """Resuming a signed run without its key is refused, and no file of the run changes."""
     run(root, limit=3, sign=SIGNER)
     before = {path.name: path.read_bytes() for path in (root / "results").iterdir() if path.is_file()}
     with pytest.raises(ConfigError) as refused:
@@ -132,7 +132,7 @@ def test_a_signed_run_is_resumed_only_by_its_signer(signer: KeySigner | None, ro
 
 
 def test_a_key_that_does_not_sign_is_found_before_the_run(root: Path) -> None:
-    """No task has run, and there is no directory."""
+    """A key that cannot sign is an error before the run directory is created."""
     with pytest.raises(ConfigError, match="the ssh-agent is gone"):
         run(root, sign=KeySigner(BrokenKey(0)))
     assert not (root / "results").exists()
@@ -140,7 +140,7 @@ def test_a_key_that_does_not_sign_is_found_before_the_run(root: Path) -> None:
 
 @pytest.mark.parametrize("place", ["agent", "pack"])
 def test_a_key_that_an_agent_could_read_is_refused(place: str, root: Path) -> None:
-    """Its agent could sign any run; also through a link to the directory."""
+    """A key or passphrase file in the directory of the agent or the pack is refused, also if reached by a symlink."""
     (root / "link").symlink_to(root / place)
     for secret in (root / place / "key.pem", root / "link" / "passphrase"):
         with pytest.raises(ConfigError, match="which no agent may read") as refused:
@@ -151,7 +151,7 @@ def test_a_key_that_an_agent_could_read_is_refused(place: str, root: Path) -> No
 
 
 def test_a_key_that_is_gone_at_the_end_costs_only_the_signature(root: Path) -> None:
-    """The run is complete; it says what is missing, and resuming it signs it."""
+    """If the key cannot sign at the end, the run is complete but unsigned, reports that, and is signed on resume."""
     summary = run(root, sign=KeySigner(BrokenKey(1)))
     assert (summary.passed, summary.ending) == (6, RunEnd.FINISHED)
     assert "(--resume tries again): the ssh-agent is gone" in summary.problems[0]
@@ -161,7 +161,7 @@ def test_a_key_that_is_gone_at_the_end_costs_only_the_signature(root: Path) -> N
 
 
 def test_a_key_stays_in_the_process_of_the_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers in other processes, even on other machines, get the options without it."""
+    """The options that are sent to workers in other processes do not contain the key."""
     sent: list[Any] = []
 
     class Spy(PreparedRun):
@@ -175,7 +175,7 @@ def test_a_key_stays_in_the_process_of_the_run(root: Path, monkeypatch: pytest.M
 
 
 class SignedSuite:
-    """A suite of two runs of a pack, on fakes."""
+    """A suite of two runs of one pack, with fake agents and drivers."""
 
     def __init__(self, root: Path) -> None:
         (root / "suite.yaml").write_text(SUITE_YAML.replace("[one, two]", "[pack]").replace("trials: 2", "trials: 1"))
@@ -183,25 +183,25 @@ class SignedSuite:
         self.directory = root / "out"
 
     def run(self, **options: Any) -> SuiteSummary:
-        """Run the suite, or resume it."""
+        """Run or resume the suite, and return its summary."""
         parts = make_parts(make_driver=lambda *_: ScriptedDriver())
         return run_suite(self._suite, RunOptions(**options), lambda *_: nullcontext([]), parts)
 
     def is_signed(self) -> bool:
-        """Return whether the suite has a signature. A wrong one is an error."""
+        """Return whether the suite is signed with ``KEY``. A wrong signature is an error."""
         if not (self.directory / "suite.dsse.json").exists():
             return False
         return self.attestation().check(KEY.public) == KEY.public.id
 
     def attestation(self) -> SuiteAttestation:
-        """Return what a signature of the suite states."""
+        """Return the attestation of the suite: the statement that its signature covers."""
         suite = read_suite(self.directory)
         assert suite
         return SuiteAttestation(self.directory, suite)
 
 
 def test_every_run_of_a_suite_is_signed(root: Path) -> None:
-    """With the same key, and so is the suite."""
+    """Each run of a suite and the suite itself are signed with the same key."""
     suite = SignedSuite(root)
     outcomes, problem = suite.run(sign=SIGNER)
     assert (len(outcomes), problem) == (2, "")
@@ -210,7 +210,7 @@ def test_every_run_of_a_suite_is_signed(root: Path) -> None:
 
 
 def test_a_resumed_suite_has_a_valid_signature_or_none(root: Path) -> None:
-    """At any moment, so also if it is killed. At the end, it is signed again."""
+    """While a suite is resumed, its signature is valid or absent at every moment. At the end, it is signed again."""
     suite, messages, states = SignedSuite(root), list[str](), list[bool]()
     assert suite.run(limit=1, sign=SIGNER, notify=messages.append).problem == ""
     assert messages[-1] == f"signed with the key {KEY.public.fingerprint}: {suite.directory / 'suite.dsse.json'}"
@@ -229,7 +229,7 @@ def test_a_resumed_suite_has_a_valid_signature_or_none(root: Path) -> None:
 
 @pytest.mark.parametrize("signer", [None, KeySigner(PrivateKey.new())])
 def test_a_signed_suite_is_resumed_only_by_its_signer(signer: KeySigner | None, root: Path) -> None:
-    """Nothing is written otherwise, also if the suite was changed after it was signed."""
+    """Resuming a signed suite is refused without its key, or if the suite was changed after it was signed."""
     suite = SignedSuite(root)
     suite.run(limit=1, sign=SIGNER)
     with pytest.raises(ConfigError) as refused:
@@ -242,7 +242,7 @@ def test_a_signed_suite_is_resumed_only_by_its_signer(signer: KeySigner | None, 
 
 
 def test_a_suite_whose_runs_are_not_all_signed_is_not_signed(root: Path) -> None:
-    """Here the key is gone for the last run. Resuming the suite signs both."""
+    """If the key fails for the last run, the suite is not signed. Resuming it signs the suite."""
     suite = SignedSuite(root)
     outcomes, problem = suite.run(sign=KeySigner(BrokenKey(3)))
     assert [len(outcome.summary.problems) for outcome in outcomes if outcome.summary] == [0, 1]
@@ -253,7 +253,7 @@ def test_a_suite_whose_runs_are_not_all_signed_is_not_signed(root: Path) -> None
 
 
 def test_a_run_is_signed_with_sigstore(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the identity of a CI job, and an authority of the test's own."""
+    """Runs and suites are signed with the identity of a CI job, here from a test authority."""
     pytest.importorskip("sigstore")
     from securebench.signing.sigstore_bundle import SigstoreSigner
 
@@ -284,7 +284,7 @@ def test_a_run_is_signed_with_sigstore(root: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.oci
 @pytest.mark.usefixtures("base_image")
 def test_the_command_signs(tmp_path: Path, oci_driver: OciDriver) -> None:
-    """A key of the command line, an interrupted run, and one that is resumed."""
+    """With ``--sign``, the command signs an interrupted run, and signs it again after ``--resume``."""
     key = tmp_path / "key.pem"
     (tmp_path / "passphrase").write_text("open sesame\n")
     create_key(key, b"open sesame")

@@ -1,4 +1,4 @@
-"""Suites: agents times packs, checked as a whole, resumable as a whole."""
+"""Suites: runs of several agents on several packs, which are checked and resumed together."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ run:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a directory with two packs of two tasks and a suite file; nothing pauses."""
+    """Return a directory with two packs of two tasks and a suite file. Infrastructure failures are not retried."""
     monkeypatch.setattr(retry, "BACK_OFF", ())
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -64,7 +64,7 @@ def load(root: Path) -> Suite:
 
 
 def edit(root: Path, old: str, new: str) -> None:
-    """Change the suite file."""
+    """Replace ``old`` with ``new`` in the suite file."""
     path = root / "suite.yaml"
     text = path.read_text()
     assert old in text
@@ -72,7 +72,7 @@ def edit(root: Path, old: str, new: str) -> None:
 
 
 def run(root: Path, hook: Any = None, **options: Any) -> list[SuiteOutcome]:
-    """Run the suite in ``root``: each agent answers with the first word of its command."""
+    """Run the suite in ``root``, and return the outcomes. Each agent answers with the only word of its command."""
 
     def producer(config: HarnessConfig) -> FakeProducer:
         (answer,) = config.config.command  # type: ignore[attr-defined]
@@ -83,19 +83,19 @@ def run(root: Path, hook: Any = None, **options: Any) -> list[SuiteOutcome]:
 
 
 def passed(outcomes: list[SuiteOutcome]) -> dict[str, tuple[int, int]]:
-    """Return how many trials passed and failed, by the path of the run."""
+    """Return the numbers of passed and failed trials, by the path of the run."""
     return {
         outcome.run.path: (outcome.summary.passed, outcome.summary.failed) for outcome in outcomes if outcome.summary
     }
 
 
 def test_every_agent_runs_on_every_pack(root: Path) -> None:
-    """A suite stands for one run of each agent on each pack, with the shared settings."""
+    """A suite has one run of each agent on each pack, with the shared settings."""
     assert passed(run(root)) == {"one/right": (4, 0), "one/wrong": (0, 4), "two/right": (4, 0), "two/wrong": (0, 4)}
 
 
 def test_runs_of_a_suite_share_a_commitment_key(root: Path) -> None:
-    """So a comparison knows that the hidden content was the same."""
+    """All runs of a suite have the same commitment key, so a comparison can compare their hidden content."""
     run(root)
     right, wrong, *_ = map(tally, read_runs(root / "out"))
     found = compare(right, wrong)
@@ -104,7 +104,7 @@ def test_runs_of_a_suite_share_a_commitment_key(root: Path) -> None:
 
 
 def test_models_multiply_an_agent(root: Path) -> None:
-    """Each model is a run of its own, with a directory that a path can have."""
+    """Each model of an agent has a separate run, in a directory whose name has no special characters."""
     codex = "{type: codex, config: {model: replaced}}, models: [gpt-5.5, org/other]}"
     edit(
         root,
@@ -117,7 +117,7 @@ def test_models_multiply_an_agent(root: Path) -> None:
 
 
 def test_a_second_run_needs_resume(root: Path) -> None:
-    """Nothing is overwritten, and nothing starts, if the directory has results. The message is about the suite."""
+    """Without ``--resume``, a directory with results is refused and not changed, and the message names the suite."""
     run(root)
     before = sorted((path, path.stat().st_mtime_ns) for path in (root / "out").rglob("*"))
     with pytest.raises(ConfigError) as caught:
@@ -130,7 +130,7 @@ def test_a_second_run_needs_resume(root: Path) -> None:
 
 
 def test_an_interrupted_suite_resumes(root: Path) -> None:
-    """What was finished is kept, what was not begun begins, and the records are those of an uninterrupted suite."""
+    """Resuming a suite keeps finished runs unchanged, and finishes or starts the others."""
 
     def interrupt(_number: int, view: AgentView, _context: ProduceContext) -> None:
         if view.task_id == "two/task-1":
@@ -151,7 +151,7 @@ def test_an_interrupted_suite_resumes(root: Path) -> None:
 
 
 def test_an_agent_can_be_added(root: Path) -> None:
-    """With ``--resume``, a suite may have grown: the other runs keep their records."""
+    """A suite with an additional agent can be resumed, and the runs of that agent are added."""
     run(root)
     edit(root, "run:\n", "  - name: new\n    harness: {type: command, config: {command: [right]}}\nrun:\n")
     assert passed(run(root, resume=True))["two/new"] == (4, 0)
@@ -159,7 +159,7 @@ def test_an_agent_can_be_added(root: Path) -> None:
 
 
 def test_a_run_that_cannot_begin_does_not_stop_the_others(root: Path) -> None:
-    """The outcome says why."""
+    """If a run of a suite cannot start, its outcome has the error, and the other runs are executed."""
 
     class NoImage(ScriptedDriver):
         def resolve_image(self, *_: Any) -> Any:
@@ -173,7 +173,7 @@ def test_a_run_that_cannot_begin_does_not_stop_the_others(root: Path) -> None:
 
 
 def test_another_suite_is_not_mixed_in(root: Path) -> None:
-    """A directory belongs to one suite."""
+    """The directory of a suite cannot be used by a suite with another id."""
     run(root)
     edit(root, "id: both", "id: other")
     with pytest.raises(ConfigError):
@@ -196,7 +196,7 @@ def test_another_suite_is_not_mixed_in(root: Path) -> None:
     ],
 )
 def test_mistakes_have_a_location(root: Path, old: str, new: str, expected: str) -> None:
-    """Each problem of the runs that a suite stands for is reported once, where it is in the suite file."""
+    """Each problem is reported once, even if several runs have it, with its location in the suite file."""
     edit(root, old, new)
     with pytest.raises(ConfigError) as caught:
         load(root)

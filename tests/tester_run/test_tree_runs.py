@@ -1,4 +1,4 @@
-"""Whole runs over repositories and workspaces on real sandboxes, killed at any moment and resumed."""
+"""Runs with repositories and workspaces on real sandboxes, which are killed at various moments and resumed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _repository_rows() -> list[dict[str, Any]]:
 
 
 class TreeRun(RealRun):
-    """Three workspaces to judge, one of them wrong, and two repositories."""
+    """A run of three ``terminal_task`` rows, one of which the agent solves wrongly, and two ``repo_patch`` rows."""
 
     def __init__(self, root: Path, driver: SandboxDriver) -> None:
         super().__init__(root, driver)
@@ -74,7 +74,7 @@ class TreeRun(RealRun):
 
 @pytest.fixture(scope="module")
 def images() -> None:
-    """Build the images of the repositories, where they are missing."""
+    """Build the missing images of the repositories."""
     command = [sys.executable, "-m", "securebench", "images", "build", str(PACK / "images")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -84,7 +84,7 @@ def images() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.long
 def test_killed_at_any_moment_and_resumed(tmp_path: Path, driver: SandboxDriver, images: None) -> None:
-    """Wherever a run is killed, resuming it gives the records of a clean run, and nothing is left (L01, L10)."""
+    """A killed and resumed run has the records of an uninterrupted run and leaves nothing on the host (L01, L10)."""
     clean = TreeRun(tmp_path / "clean", driver)
     begun = time.monotonic()
     done = clean.finish("--workers", "2")

@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a directory with a pack of two tasks and a tester YAML; nothing pauses."""
+    """Return a directory with a pack of two tasks and a tester YAML. Runs do not pause before a retry."""
     monkeypatch.setattr(retry, "BACK_OFF", ())
     write_run(tmp_path, 2)
     return tmp_path
 
 
 def order(root: Path) -> list[tuple[str, int]]:
-    """Return task and trial of each record, in the order of the journal."""
+    """Return the task and the trial of each record, in the order of the journal."""
     return [(record["task_id"].removeprefix("pack/"), record["trial"]) for record in records(root)]
 
 
 def test_first_trials_come_first(root: Path) -> None:
-    """Each task has a record for each trial, and no task is tried twice before all were tried once."""
+    """Each task has a record for each trial. The first trials of all tasks come before any second trial."""
     sink = Sink()
     summary = run(root, trials=3, sinks=[sink])
     assert order(root) == [(f"task-{task}", trial) for trial in (1, 2, 3) for task in (0, 1)]
@@ -51,7 +51,7 @@ def test_first_trials_come_first(root: Path) -> None:
 
 
 def test_the_tester_yaml_names_the_trials(root: Path) -> None:
-    """``run.trials`` is the default of ``--trials``."""
+    """``run.trials`` sets the number of trials if no option does. It must be at least 1."""
     path = root / "tester.yaml"
     path.write_text(path.read_text().replace("  id: run\n", "  id: run\n  trials: 2\n"))
     assert run(root).total.planned == 4
@@ -61,7 +61,7 @@ def test_the_tester_yaml_names_the_trials(root: Path) -> None:
 
 
 def test_each_trial_has_its_own_files(root: Path) -> None:
-    """Workspaces and trajectories are apart, and those of the first trial have the names of a run without trials."""
+    """Each trial has its own workspace and trajectory. Names of the second trial end in ``-trial-2``."""
     seen: list[tuple[int, str]] = []
 
     def hook(_: int, __: AgentView, context: ProduceContext) -> None:
@@ -85,7 +85,7 @@ def test_trials_of_one_task_run_at_the_same_time(root: Path) -> None:
 
 
 def test_the_summary_estimates_from_all_trials(root: Path) -> None:
-    """One task passes always, the other in one of three trials: pass@1 is 2/3, pass@3 is 1, pass^3 is 1/2."""
+    """One task always passes, the other in one of three trials: pass@1 is 2/3, pass@3 is 1, pass^3 is 1/2."""
 
     def hook(_: int, view: AgentView, context: ProduceContext) -> AgentResult | None:
         wrong = view.task_id == "pack/task-1" and context.trial != 2
@@ -101,7 +101,7 @@ def test_the_summary_estimates_from_all_trials(root: Path) -> None:
 
 
 def test_one_trial_has_a_pass_rate_only(root: Path) -> None:
-    """Without a second trial nothing is known of how steady an agent is; without a verdict, nothing at all."""
+    """With one trial per task, only pass@1 is estimated. Without a verdict, there are no estimates."""
     estimates = run(root).estimates
     assert estimates is not None
     assert (estimates.pass_at_1.value, estimates.pass_at_k, estimates.pass_hat_k) == (1.0, None, None)
@@ -115,7 +115,7 @@ def _broken(*_: object) -> None:
 
 
 def failing_once(trial: int) -> FakeProducer:
-    """Return a harness whose machine fails on this trial of the first task."""
+    """Return a harness that raises an infrastructure error in trial ``trial`` of the first task."""
 
     def hook(_: int, view: AgentView, context: ProduceContext) -> None:
         if view.task_id.endswith("0") and context.trial == trial:
@@ -125,7 +125,7 @@ def failing_once(trial: int) -> FakeProducer:
 
 
 def test_an_error_is_redone_for_its_trial_alone(root: Path) -> None:
-    """Resuming runs only the trial without a verdict, as its second attempt. The records are those of a clean run."""
+    """Resuming runs only the trial without a verdict, as attempt 2. The records are those of a run without errors."""
     run(root, trials=2, parts=make_parts(failing_once(2)))
     producer = FakeProducer()
     run(root, trials=2, resume=True, parts=make_parts(producer))
@@ -145,7 +145,7 @@ def test_an_error_is_redone_for_its_trial_alone(root: Path) -> None:
 
 
 def test_a_budget_is_for_one_trial(root: Path) -> None:
-    """What the first trial used does not count for the second, but does for its own next attempt."""
+    """The second trial of a task starts with no tokens spent, like the first."""
     spent: list[tuple[int, int]] = []
 
     def hook(_: int, __: AgentView, context: ProduceContext) -> None:
@@ -156,7 +156,7 @@ def test_a_budget_is_for_one_trial(root: Path) -> None:
 
 
 def test_a_resumed_run_may_have_more_trials_but_not_fewer(root: Path) -> None:
-    """More trials are added to those that are done, and recorded. Fewer would leave out known verdicts."""
+    """Resuming with more trials runs only the new ones. Fewer are refused: they would leave out known verdicts."""
     run(root, trials=2)
     producer = FakeProducer()
     summary = run(root, trials=3, resume=True, parts=make_parts(producer))
@@ -172,7 +172,7 @@ def test_a_resumed_run_may_have_more_trials_but_not_fewer(root: Path) -> None:
 
 
 def test_a_trial_beyond_the_plan_is_refused(root: Path) -> None:
-    """A record of a third trial in a run of two did not come from this run."""
+    """A run of two trials per task is not resumed if its journal has a record of a third trial."""
     run(root, trials=2)
     journal = root / "results" / "candidates.jsonl"
     lines = journal.read_text().splitlines()

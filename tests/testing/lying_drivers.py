@@ -1,4 +1,4 @@
-"""Drivers that break their contract, each in one way: wrappers around a real driver, for tests of the conformance."""
+"""Wrappers around a real driver that each break its contract in one way, to test the conformance tests."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 
 
 class OneStream(WrappedProcess):
-    """Reports all output as stdout."""
+    """A process that reports all output as stdout."""
 
     def receive(self, timeout: float | None = None) -> Chunk | None:
-        """Lie."""
+        """Return the next chunk as stdout."""
         chunk = super().receive(timeout)
         return chunk and (Stream.STDOUT, chunk[1])
 
 
 class TextOnly(WrappedProcess):
-    """Decodes output as UTF-8."""
+    """A process that decodes output as UTF-8, and so changes invalid bytes."""
 
     def receive(self, timeout: float | None = None) -> Chunk | None:
-        """Lie."""
+        """Return the next chunk, with invalid UTF-8 replaced."""
         chunk = super().receive(timeout)
         return chunk and (chunk[0], chunk[1].decode("utf-8", "replace").encode())
 
 
 class LateReader(WrappedProcess):
-    """Misses the first piece of output."""
+    """A process that drops the first chunk of output."""
 
     _missed = False
 
     def receive(self, timeout: float | None = None) -> Chunk | None:
-        """Lie."""
+        """Drop the first chunk; return the next one."""
         if not self._missed:
             self._missed = True
             super().receive(timeout)
@@ -53,39 +53,40 @@ class LateReader(WrappedProcess):
 
 
 class AlwaysSucceeds(WrappedProcess):
-    """Reports exit code 0 and no reason."""
+    """A process that always reports exit code 0, without a time-out or another reason."""
 
     def wait(self) -> ExitState:
-        """Lie."""
+        """Report exit code 0."""
         super().wait()
         return ExitState(exit_code=0)
 
 
 class AlwaysOutOfMemory(WrappedProcess):
-    """Reports that memory ran out, whatever happened."""
+    """A process that always reports that it ran out of memory."""
 
     def wait(self) -> ExitState:
-        """Lie."""
+        """Report that memory ran out."""
         return ExitState(exit_code=super().wait().exit_code, out_of_memory=True)
 
 
 class IgnoresBrokenPipes(WrappedProcess):
-    """Does not report that nobody reads."""
+    """A process that does not report a broken pipe."""
 
     def send(self, data: bytes) -> None:
-        """Lie."""
+        """Send ``data``, and ignore a broken pipe."""
         with suppress(BrokenPipeError):
             super().send(data)
 
 
 class LyingDriver(WrappedDriver):
-    """A driver that lies in one way.
+    """A driver that breaks its contract in one way.
 
-    ``spec``: fields that replace those of each spec. ``limits`` are fields of it; ``mounts`` may change each mount.
-    ``persistent`` says what kind of sandbox is made, whatever was asked for. ``command`` replaces each command, and
-    ``process`` wraps its process.
-    ``collected`` replaces what sandboxes leave. ``closes``: whether closing a sandbox has an effect before
-    :meth:`close`.
+    ``spec`` contains fields that replace those of each sandbox's spec. Its ``limits`` replace only the given limits.
+    Its ``mounts`` may be a function that changes each mount. Its ``persistent`` replaces that argument of
+    :meth:`create`.
+
+    ``command`` changes each command, ``process`` wraps each process, and ``collected`` changes what a sandbox returns
+    as its collected files. Without ``closes``, closing a sandbox has no effect before :meth:`close`.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class LyingDriver(WrappedDriver):
         self._made: list[Sandbox] = []
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
-        """Make another sandbox than was asked for, or one that lies."""
+        """Create a sandbox with the changed spec, and wrap it."""
         fields = dict(self._spec)
         persistent = fields.pop("persistent", persistent)
         if "limits" in fields:
@@ -119,7 +120,7 @@ class LyingDriver(WrappedDriver):
         return _LyingSandbox(self, made)
 
     def close(self) -> None:
-        """Close the sandboxes; the driver itself is the test's."""
+        """Close all sandboxes. The wrapped driver stays open: it belongs to the test."""
         for sandbox in self._made:
             sandbox.close()
 
@@ -141,10 +142,10 @@ class _LyingSandbox(WrappedSandbox):
 
 
 class Forgetful(LyingDriver):
-    """Reports of every sandbox, at any time, that nothing was changed in it."""
+    """A driver whose sandboxes always report that nothing was changed in them."""
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
-        """Make a sandbox that forgets."""
+        """Create a sandbox that reports no changes."""
         return _ForgetfulSandbox(self, super().create(spec, persistent=persistent))
 
 
@@ -154,56 +155,56 @@ class _ForgetfulSandbox(_LyingSandbox):
 
 
 def without_variables(command: Command) -> Command:
-    """Drop the variables of a command."""
+    """Return ``command`` without its environment variables."""
     return replace(command, environment={})
 
 
 def with_plain_arguments(command: Command) -> Command:
-    """Keep only what is printable of the probe's arguments, as a shell on the way may."""
+    """Return ``command`` without unprintable characters in the probe's arguments, as if a shell had removed them."""
     return replace(command, argv=(*command.argv[:3], *("".join(filter(str.isprintable, a)) for a in command.argv[3:])))
 
 
 class Anonymous(LyingDriver):
-    """Has no name."""
+    """A driver without a name."""
 
     def info(self) -> DriverInfo:
-        """Lie."""
+        """Return an empty name."""
         return DriverInfo("")
 
 
 class MovingTags(LyingDriver):
-    """Resolves a reference to another image each time."""
+    """A driver that resolves a reference to a different image each time."""
 
     _resolved = 0
 
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
-        """Lie."""
+        """Resolve ``reference``, and return it with a new id."""
         self._resolved += 1
         return replace(super().resolve_image(reference, on_progress), id=f"sha256:{self._resolved:064}")
 
 
 class AnyImage(LyingDriver):
-    """Has one image, whatever it is asked for."""
+    """A driver that resolves every reference to the same image."""
 
     def __init__(self, driver: SandboxDriver, image: str) -> None:
         super().__init__(driver)
         self._image = image
 
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
-        """Lie."""
+        """Resolve the one image."""
         del reference
         return super().resolve_image(self._image, on_progress)
 
 
 class AnotherTree(LyingDriver):
-    """Shows files of the same names with another content."""
+    """A driver whose image tree has files with the right names and wrong contents."""
 
     def __init__(self, driver: SandboxDriver, directory: Path) -> None:
         super().__init__(driver)
         self._directory = directory
 
     def image_tree(self, image: ResolvedImage) -> TreeLease:
-        """Lie."""
+        """Return a tree with a file of another content."""
         with super().image_tree(image) as real:
             for path in real.root.glob("usr/lib/python3*/email/message.py"):
                 other = self._directory / path.relative_to(real.root)
@@ -213,7 +214,7 @@ class AnotherTree(LyingDriver):
 
 
 def changing(change: Callable[[Path], None]) -> Callable[[Collected], Collected]:
-    """Return what changes the layer of a sandbox, given its directory, before it is handed over."""
+    """Return a function that applies ``change`` to the directory of a sandbox's layer, and returns the layer."""
 
     def collected(layer: Collected) -> Collected:
         assert isinstance(layer, CollectedLayer)
@@ -224,7 +225,7 @@ def changing(change: Callable[[Path], None]) -> Callable[[Collected], Collected]
 
 
 def without(name: str) -> Callable[[Path], None]:
-    """Return what removes the file ``name``, wherever it is."""
+    """Return a function that removes all files with this name below a directory."""
 
     def change(top: Path) -> None:
         for path in top.rglob(name):
@@ -234,14 +235,14 @@ def without(name: str) -> Callable[[Path], None]:
 
 
 def plain_modes(top: Path) -> None:
-    """Give every file the same mode, as a driver that copies contents alone does."""
+    """Set the same mode on every file, like a driver that copies only contents."""
     for path in top.rglob("*"):
         if path.is_file() and not path.is_symlink():
             path.chmod(0o644)
 
 
 def followed_links(top: Path) -> None:
-    """Put an empty file in the place of each link, as a driver that follows it does."""
+    """Replace each symbolic link with an empty file, like a driver that follows links."""
     for path in top.rglob("*"):
         if path.is_symlink():
             path.unlink()
@@ -249,12 +250,12 @@ def followed_links(top: Path) -> None:
 
 
 def text_names(top: Path) -> None:
-    """Rename what is not text, as a driver that decodes names does."""
+    """Decode and rename all files, like a driver that treats names as UTF-8 text."""
     for path in list(top.rglob("*")):
         path.rename(path.with_name(os.fsencode(path.name).decode("utf-8", "replace")))
 
 
 def growing(top: Path) -> None:
-    """Write to ``ticks``, as a daemon that lives on does."""
+    """Append to the file ``ticks``, like a daemon that is still running."""
     with (top / "ticks").open("ab") as file:
         file.write(b".")

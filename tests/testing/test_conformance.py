@@ -1,4 +1,4 @@
-"""The conformance suite: every real driver passes every check, and a driver that lies does not."""
+"""Tests of the conformance suite: real drivers pass every check, and drivers that break their contract fail."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.n
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Give a directory that any user of a sandbox may enter, through parents that are open too."""
+    """Return a directory that every user in a sandbox may enter."""
     tmp_path.chmod(0o755)
     return tmp_path.resolve()
 
@@ -64,7 +64,7 @@ def directory(tmp_path: Path) -> Path:
 @every_check
 @pytest.mark.every_driver
 def test_every_driver_conforms(check: Check, driver: SandboxDriver, base_image: ResolvedImage, directory: Path) -> None:
-    """Each real driver passes each check, but for what is declared, with its reason, of a driver like it."""
+    """Each real driver passes each check, except checks that such a driver is declared to fail, with a reason."""
     if reason := check.skipped(driver.info()):
         pytest.skip(reason)
     try:
@@ -76,7 +76,7 @@ def test_every_driver_conforms(check: Check, driver: SandboxDriver, base_image: 
 
 
 def test_what_is_weaker_is_excused_by_name_only() -> None:
-    """A driver that declares what it is weaker in need not pass the checks of that; every other check counts."""
+    """A driver that declares a restriction as not enforced may fail only the checks that need this restriction."""
     rootless = DriverInfo("oci", "crun", weaker=("memory", "groups"))
     expected = {check.name for check in CHECKS if expected_failure(check, rootless)}
     assert expected == {check.name for check in CHECKS if set(check.needs) & {"memory", "groups"}}
@@ -87,7 +87,7 @@ def test_what_is_weaker_is_excused_by_name_only() -> None:
 
 
 def test_every_expected_failure_is_of_a_check() -> None:
-    """What is declared of gVisor names existing checks, and what checks need can be enforced."""
+    """Only existing checks are expected to fail on gVisor, and each check needs only names in ``ENFORCEABLE``."""
     assert set(GVISOR) <= set(by_name)
     assert {name for name, check in by_name.items() if expected_failure(check, DriverInfo("docker", "runsc"))} == set(
         GVISOR
@@ -100,12 +100,12 @@ SECRET = {**BASE_ENVIRONMENT, "SECRET": "x"}
 
 
 def writable(mount: Mount) -> Mount:
-    """Make a mount writable."""
+    """Return a writable copy of ``mount``."""
     return replace(mount, read_only=False)
 
 
 def resolved(mount: Mount) -> Mount:
-    """Follow the links of a mount's source."""
+    """Return a copy of ``mount`` with all links in its source resolved."""
     return replace(mount, source=mount.source.resolve())
 
 
@@ -176,7 +176,7 @@ WEAKER_SPECS_OF_DOCKER: list[tuple[str, dict[str, Any]]] = [
     ("an_ordinary_user_cannot_do_what_is_forbidden", {"security_opt": ("seccomp=unconfined",)}),
     ("with_a_port_names_are_not_resolved", {"forwarded_ports": (), "network": "host"}),
 ]
-"""The oci driver refuses such a network or profile, and has more than one barrier against the others."""
+"""The oci driver refuses these networks and seccomp profiles, and has several protections against the other changes."""
 
 LYING_PROCESSES: list[tuple[str, type[WrappedProcess]]] = [
     ("stdout_and_stderr_stay_apart", OneStream),
@@ -287,18 +287,18 @@ WITHOUT_A_MUTANT: dict[str, tuple[str, ...]] = {
     ),
     "the base class does it, for every driver": ("capture_is_bounded",),
 }
-"""Checks for which there is no driver that fails them, by the reason."""
+"""Checks without a driver that fails them, by the reason why there is none."""
 
 
 def lie_id(value: object) -> str:
-    """Return a readable id of a parameter."""
+    """Return a readable id for a parameter."""
     if isinstance(value, dict):
         return "-".join(value)
     return value if isinstance(value, str) else getattr(value, "__name__", "")
 
 
 def require_noticed(name: str, driver: LyingDriver, image: ResolvedImage, directory: Path) -> None:
-    """Fail unless the check ``name`` notices that ``driver`` lies."""
+    """Raise an exception unless ``driver``, which breaks its contract, fails the check ``name``."""
     try:
         with pytest.raises(ConformanceError):
             by_name[name].run(driver, image, directory)
@@ -311,7 +311,7 @@ def require_noticed(name: str, driver: LyingDriver, image: ResolvedImage, direct
 def test_a_weaker_sandbox_is_noticed(
     name: str, spec: dict[str, Any], directory: Path, oci_driver: OciDriver, base_image: ResolvedImage
 ) -> None:
-    """A driver that makes another sandbox than was asked for fails the check of that."""
+    """A driver that creates a different sandbox than requested fails the matching check."""
     require_noticed(name, LyingDriver(oci_driver, spec=spec), base_image, directory)
 
 
@@ -320,7 +320,7 @@ def test_a_weaker_sandbox_is_noticed(
 def test_a_weaker_sandbox_of_docker_is_noticed(
     name: str, spec: dict[str, Any], directory: Path, docker_driver: DockerDriver, base_image: ResolvedImage
 ) -> None:
-    """So does one on Docker, which can be made weaker in more ways."""
+    """A Docker driver whose sandboxes lack a protection fails the matching check."""
     require_noticed(name, LyingDriver(docker_driver, spec=spec), base_image, directory)
 
 
@@ -333,7 +333,7 @@ def test_a_changed_command_is_noticed(
     oci_driver: OciDriver,
     base_image: ResolvedImage,
 ) -> None:
-    """A driver that runs another command than it was given fails the check of that."""
+    """A driver that runs a different command than requested fails the matching check."""
     require_noticed(name, LyingDriver(oci_driver, command=command), base_image, directory)
 
 
@@ -342,7 +342,7 @@ def test_a_changed_command_is_noticed(
 def test_a_process_that_lies_is_noticed(
     name: str, process: type[WrappedProcess], directory: Path, oci_driver: OciDriver, base_image: ResolvedImage
 ) -> None:
-    """A driver that loses or changes output, or hides how a process ended, fails the check of that."""
+    """A driver that loses or changes output, or hides how a process ended, fails the matching check."""
     require_noticed(name, LyingDriver(oci_driver, process=process), base_image, directory)
 
 
@@ -352,7 +352,7 @@ def test_a_process_that_lies_is_noticed(
 def test_a_layer_that_lies_is_noticed(
     name: str, change: Callable[[Path], None], directory: Path, oci_driver: OciDriver, base_image: ResolvedImage
 ) -> None:
-    """A driver that hands over something else than was left fails the check of that."""
+    """A driver that collects other files than the sandbox has left fails the matching check."""
     require_noticed(name, LyingDriver(oci_driver, collected=changing(change)), base_image, directory)
 
 
@@ -361,7 +361,7 @@ def test_a_layer_that_lies_is_noticed(
 def test_a_driver_that_forgets_is_noticed(
     name: str, directory: Path, oci_driver: OciDriver, base_image: ResolvedImage
 ) -> None:
-    """A driver that reports at any time that nothing was changed fails the checks of changes."""
+    """A driver that always reports that nothing was changed fails the checks of collected changes."""
     require_noticed(name, Forgetful(oci_driver), base_image, directory)
 
 
@@ -369,7 +369,7 @@ def test_a_driver_that_forgets_is_noticed(
 def test_a_driver_that_empties_a_directory_is_noticed(
     directory: Path, oci_driver: OciDriver, base_image: ResolvedImage
 ) -> None:
-    """A driver that hands over an empty directory where nothing was changed fails the check of that."""
+    """A driver that collects an unchanged directory as an empty one fails the matching check."""
     empty = os.open(directory, os.O_RDONLY)
     lying = LyingDriver(oci_driver, collected=lambda _: CollectedLayer(empty, whole=True))
     require_noticed("an_unchanged_directory_is_collected_as_it_was", lying, base_image, directory)
@@ -385,12 +385,12 @@ def test_a_driver_that_lies_is_noticed(
     oci_driver: OciDriver,
     base_image: ResolvedImage,
 ) -> None:
-    """A driver that answers wrongly about itself or its images, or closes nothing, fails the check of that."""
+    """A driver that gives wrong data about itself or its images, or closes no sandbox, fails the matching check."""
     require_noticed(name, make(oci_driver, directory), base_image, directory)
 
 
 def test_each_check_is_known_to_notice_a_lie_or_why_not() -> None:
-    """A new check comes with a driver that fails it, or with a reason why there is none."""
+    """Each check has either a test with a driver that fails it, or a reason why there is no such driver."""
     lies = (WEAKER_SPECS, WEAKER_SPECS_OF_DOCKER, CHANGED_COMMANDS, LYING_PROCESSES, LYING_LAYERS, LYING_DRIVERS)
     noticed = {name for table in lies for name, *_ in table} | {
         *FORGOTTEN,
@@ -401,13 +401,13 @@ def test_each_check_is_known_to_notice_a_lie_or_why_not() -> None:
 
 
 def test_there_are_enough_checks() -> None:
-    """The suite has at least forty checks, each with a name of its own and a sentence that states a fact."""
+    """The suite has at least forty checks with unique names, and each check has a complete sentence."""
     assert len(by_name) == len(CHECKS) >= 40
     assert all(check.sentence.endswith(".") and check.sentence[0] in string.ascii_uppercase + "`" for check in CHECKS)
 
 
 def test_a_run_of_the_suite_raises_nothing() -> None:
-    """Running checks reports each outcome, good or bad, whatever a driver raises."""
+    """``run_checks`` reports the outcome of each check, even if the driver raises an unexpected exception."""
     driver = ScriptedDriver()
     driver.program("python3")(lambda _context: 0)
     image = driver.resolve_image(DEFAULT_IMAGE)

@@ -1,4 +1,4 @@
-"""The remote driver of the documentation: without host mounts, passed sockets and image files it conforms and works."""
+"""Tests of the documentation's remote driver, which has no host mounts, forwarded ports or image files."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ TERMINAL: dict[str, Any] = {
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Put the package of the documentation on the path."""
+    """Write the example package of ``extend.md``, put it on the import path, and undo its registrations afterwards."""
     tmp_path.chmod(0o755)
     write_files("extend.md", tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -77,7 +77,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def remote(site: Path) -> type[SandboxDriver]:
-    """Give the driver, registered as ``remote``."""
+    """Register the driver as ``remote``, and return its class."""
     assert site.is_dir()
     from guessing_game.remote import RemoteDriver  # type: ignore[import-not-found]
 
@@ -88,7 +88,7 @@ def remote(site: Path) -> type[SandboxDriver]:
 
 @pytest.mark.long
 def test_it_passes_every_check_of_what_it_has(site: Path) -> None:
-    """The suite passes, and skips exactly what the driver declares to lack."""
+    """The driver passes the suite. As many checks are skipped as need a feature that a driver may lack."""
     done = subprocess.run([sys.executable, "check_remote.py"], cwd=site, capture_output=True, text=True, check=False)
     skipped = sum(bool(check.features) for check in CHECKS)
     assert done.stdout.splitlines() == [f"{len(CHECKS)} checks, {skipped} skipped, 0 failed"], done.stdout + done.stderr
@@ -97,7 +97,7 @@ def test_it_passes_every_check_of_what_it_has(site: Path) -> None:
 def test_a_declared_feature_that_does_not_work_fails(
     remote: type[SandboxDriver], oci_driver: OciDriver, base_image: ResolvedImage
 ) -> None:
-    """A driver that declares host mounts, but hides host paths, is found out."""
+    """A driver that declares host mounts, but does not have them, fails the checks of mounts."""
 
     class Boastful(remote):  # type: ignore[valid-type, misc]
         def info(self) -> DriverInfo:
@@ -138,7 +138,7 @@ def write_tester(root: Path, *rows: dict[str, Any], **harness: Any) -> Path:
 
 @pytest.mark.usefixtures("remote")
 def test_tasks_run_from_end_to_end(site: Path) -> None:
-    """A text, a code and a terminal task pass: the agent's program goes in, and its workspace comes out."""
+    """A text, a code and a terminal task pass: files are copied into the sandbox, and the workspace is copied back."""
     summary = securebench.run(write_tester(site, row("multiple_choice"), row("code_completion"), TERMINAL))
     found = [json.loads(line) for line in (site / "results" / "candidates.jsonl").read_text().splitlines()]
     assert {record["task_type"]: record["verification_status"] for record in found} == dict.fromkeys(
@@ -153,7 +153,7 @@ def test_tasks_run_from_end_to_end(site: Path) -> None:
 
 @pytest.mark.usefixtures("remote")
 def test_what_it_cannot_do_is_said_before_the_first_task(site: Path) -> None:
-    """Egress and tasks on files of an image end the run at once, and nothing is written."""
+    """A run that needs egress or a workspace from an image stops with an error before its ``run.json`` is written."""
     with pytest.raises(EgressError) as egress:
         securebench.run(write_tester(site, row(), allowed_domains=["example.com"]))
     assert egress.value.code == "egress-unavailable"
@@ -167,6 +167,6 @@ def test_what_it_cannot_do_is_said_before_the_first_task(site: Path) -> None:
 
 
 def test_its_features_are_those_that_exist(remote: type[SandboxDriver], oci_driver: OciDriver) -> None:
-    """It lacks every feature that a driver may lack."""
+    """The driver declares that it lacks every feature that a driver may lack."""
     made: Any = remote
     assert set(made(oci_driver).info().lacks) == set(DriverFeature)

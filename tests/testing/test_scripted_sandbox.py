@@ -1,4 +1,4 @@
-"""The scripted driver: how tests script it, and what it enforces."""
+"""Tests of the scripted driver: how its programs are defined, and which limits it enforces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def scripted() -> ScriptedDriver:
-    """Give a driver with one program, which greets."""
+    """Return a driver with one program, ``greet``, which writes a greeting."""
     driver = ScriptedDriver()
 
     @driver.program("greet")
@@ -37,7 +37,7 @@ def spec_of(driver: ScriptedDriver, **options: Any) -> SandboxSpec:
 
 
 def command(*argv: str, **options: Any) -> Command:
-    """Return a command with a time limit that no passing test reaches."""
+    """Return a command. Tests do not reach its default time limit."""
     return Command(argv=argv, **{"timeout_seconds": 10, **options})
 
 
@@ -57,13 +57,13 @@ def test_a_program_is_found_by_a_predicate(scripted: ScriptedDriver) -> None:
 
 
 def test_an_unknown_program_is_not_found(scripted: ScriptedDriver) -> None:
-    """A command without a program ends as in a shell."""
+    """A command whose program is not registered ends as in a shell: with exit code 127 and a message."""
     result = scripted.create(spec_of(scripted)).run(command("other"))
     assert (result.exit_code, result.stderr) == (127, b"other: command not found\n")
 
 
 def test_a_program_that_raises_ends_with_a_traceback(scripted: ScriptedDriver) -> None:
-    """An exception of a program is its exit code 1 and a traceback on its stderr."""
+    """A program that raises an exception ends with exit code 1 and a traceback on stderr."""
 
     @scripted.program("crash")
     def crash(_context: ProgramContext) -> None:
@@ -76,7 +76,7 @@ def test_a_program_that_raises_ends_with_a_traceback(scripted: ScriptedDriver) -
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 3), (None, 0), ("message", 1)])
 def test_system_exit_is_honoured(scripted: ScriptedDriver, code: object, expected: int) -> None:
-    """``SystemExit`` means what it means to an interpreter."""
+    """``SystemExit`` sets the same exit code as in a Python interpreter."""
 
     @scripted.program("leave")
     def leave(_context: ProgramContext) -> None:
@@ -86,7 +86,7 @@ def test_system_exit_is_honoured(scripted: ScriptedDriver, code: object, expecte
 
 
 def test_a_program_reads_its_stdin(scripted: ScriptedDriver) -> None:
-    """Stdin is a binary file: what the command brings comes first, then what is sent, then its end."""
+    """Stdin is a binary file. It contains the command's ``stdin``, followed by the data that is sent."""
 
     @scripted.program("echo")
     def echo(context: ProgramContext) -> None:
@@ -107,7 +107,7 @@ def test_a_program_reads_its_stdin(scripted: ScriptedDriver) -> None:
 
 
 def test_waiting_for_output_has_a_time_limit(scripted: ScriptedDriver) -> None:
-    """``receive`` raises ``TimeoutError`` while a program is silent, and killing it ends its output."""
+    """``receive`` raises ``TimeoutError`` while a program is silent, and killing the program ends its output."""
     scripted.program("sleep")(lambda context: context.sleep(30))
     process = scripted.create(spec_of(scripted)).open(command("sleep"))
     with pytest.raises(TimeoutError):
@@ -119,7 +119,7 @@ def test_waiting_for_output_has_a_time_limit(scripted: ScriptedDriver) -> None:
 
 
 def test_a_program_sees_what_is_mounted(scripted: ScriptedDriver, tmp_path: Path) -> None:
-    """A path of the sandbox is one of the host below the mount that fits best, and otherwise not there."""
+    """A path is looked up in the innermost mount that contains it. Outside all mounts, no path exists."""
     workspace, inputs = tmp_path.resolve() / "workspace", tmp_path.resolve() / "inputs"
     workspace.mkdir()
     inputs.mkdir()
@@ -138,7 +138,7 @@ def test_a_program_sees_what_is_mounted(scripted: ScriptedDriver, tmp_path: Path
 
 @pytest.mark.parametrize("operation", ["resolve_image", "self_test", "create", "open", "wait"])
 def test_one_failure_is_injected_once(scripted: ScriptedDriver, operation: str) -> None:
-    """``fail_next`` raises its error on the next such operation, and only there."""
+    """``fail_next`` makes only the next operation of the given kind raise the error."""
 
     def every_operation() -> int:
         spec = spec_of(scripted)
@@ -154,14 +154,14 @@ def test_one_failure_is_injected_once(scripted: ScriptedDriver, operation: str) 
 
 
 def test_what_was_run_is_recorded(scripted: ScriptedDriver) -> None:
-    """The driver lists each command with the spec that it ran in."""
+    """The driver records each command with the spec of its sandbox."""
     spec = spec_of(scripted)
     scripted.create(spec).run(command("greet", "you"))
     assert scripted.commands == [(spec, command("greet", "you"))]
 
 
 def test_an_image_must_be_added(scripted: ScriptedDriver) -> None:
-    """An image that was not added cannot be resolved; the files of one that was can be read."""
+    """An image that was not added cannot be resolved. The files of an added image can be read."""
     with pytest.raises(ImageError):
         scripted.resolve_image("nobody/nothing:1")
     image = scripted.add_image("some:1", files={"/etc/hostname": b"sandbox\n"})
@@ -170,7 +170,7 @@ def test_an_image_must_be_added(scripted: ScriptedDriver) -> None:
 
 
 def test_open_sandboxes_are_known(scripted: ScriptedDriver) -> None:
-    """The driver knows its open sandboxes, so that a test can assert that none is left."""
+    """``open_sandboxes`` contains a sandbox until it is closed. A closed sandbox runs no command."""
     with scripted.create(spec_of(scripted)) as sandbox:
         assert scripted.open_sandboxes == {sandbox}
     assert scripted.open_sandboxes == set()
@@ -179,7 +179,7 @@ def test_open_sandboxes_are_known(scripted: ScriptedDriver) -> None:
 
 
 def test_after_kill_all_nothing_starts(scripted: ScriptedDriver) -> None:
-    """``kill_all`` ends what runs, and afterwards ``create`` and ``open`` raise ``run-stopped``."""
+    """``kill_all`` ends running programs. Afterwards, ``create`` and ``open`` raise ``run-stopped``."""
     scripted.program("sleep")(lambda context: context.sleep(30))
     sandbox = scripted.create(spec_of(scripted))
     process = sandbox.open(command("sleep"))
@@ -192,7 +192,7 @@ def test_after_kill_all_nothing_starts(scripted: ScriptedDriver) -> None:
 
 
 def test_a_time_limit_ends_a_program_that_ignores_it(scripted: ScriptedDriver) -> None:
-    """A program that calls nothing of its context cannot hold up its caller."""
+    """A command ends at its time limit even if its program never calls its context."""
     stuck = threading.Event()
     scripted.program("stuck")(lambda _context: stuck.wait(30) and 0)
     result = scripted.create(spec_of(scripted)).run(command("stuck", timeout_seconds=0.05))
@@ -201,7 +201,7 @@ def test_a_time_limit_ends_a_program_that_ignores_it(scripted: ScriptedDriver) -
 
 
 def test_the_output_limit_ends_a_flood(scripted: ScriptedDriver) -> None:
-    """What fits is kept of both streams together, and the result names the limit."""
+    """Both streams together are kept up to the limit, and the result says that the limit was exceeded."""
 
     @scripted.program("flood")
     def flood(context: ProgramContext) -> None:
@@ -215,14 +215,14 @@ def test_the_output_limit_ends_a_flood(scripted: ScriptedDriver) -> None:
 
 
 def test_a_program_runs_out_of_memory(scripted: ScriptedDriver) -> None:
-    """A program can end as by the memory limit."""
+    """A program can end as if it had exceeded the memory limit."""
     scripted.program("hog")(lambda context: context.run_out_of_memory())
     result = scripted.create(spec_of(scripted)).run(command("hog"))
     assert (result.exit_code, result.out_of_memory) == (137, True)
 
 
 def test_collected_is_what_a_program_leaves(scripted: ScriptedDriver) -> None:
-    """A program says what its sandbox leaves, once it has ended; one that says nothing changed nothing."""
+    """``collected`` returns what the ended program passed to ``leave``, or no changes if it passed nothing."""
     archive = CollectedArchive(iter([b"an archive"]))
     scripted.program("change")(lambda context: context.leave(archive))
     spec = spec_of(scripted, read_only=False, collect="/srv/app")

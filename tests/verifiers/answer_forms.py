@@ -1,7 +1,8 @@
-"""The forms in which models write answers, and whether each is accepted: one table, for tests and documentation.
+"""Forms in which models write answers, and whether each is accepted. Tests and documentation use the same tables.
 
-``ANSWER`` and ``WRONG`` stand for the right answer and another one. A form is (how it is called, text, whether a text
-with the right answer in it passes).
+The tables map the name of a form to a text and whether the text is accepted. Placeholders for the right answer are
+``n`` and ``separated`` (with thousands separators) for a number, and ``label``, ``small`` (the label in lower case) and
+``text`` for a choice. Placeholders for wrong answers are ``more``, ``negated``, ``other`` and ``other_text``.
 """
 
 from __future__ import annotations
@@ -241,10 +242,10 @@ TEXT_FORMS: Final[dict[str, Form]] = {
     "another city": ("Mexico of Paris", False),
     "quotation of a part": ("Paris, Texas", False),
 }
-"""Of the question `What is the capital of France?`, whose accepted answer is `Paris`."""
+"""Answers to the question `What is the capital of France?`. The accepted answer is `Paris`."""
 
 
-# Cases that the verifiers were not built from: found by trying to get round them.
+# The verifiers were not written from the following cases, which were found by trying to get wrong verdicts.
 
 WRONG_NUMBERS: Final = (
     "42, 43",
@@ -392,7 +393,7 @@ WRONG_NUMBERS: Final = (
     "$-42",
     "$(42)",
 )
-"""No answer of 42."""
+"""Texts that must not pass for `How many apples does Tom have left?`. The accepted answer is 42."""
 
 RIGHT_NUMBERS: Final = (
     "42",
@@ -443,7 +444,7 @@ RIGHT_NUMBERS: Final = (
     "42 apples. \U0001f389",
     "Rolls: 6 * 7 = 42\n\nSo he has **42 apples** left! \U0001f389",
 )
-"""Answers of 42 to `How many apples does Tom have left?`."""
+"""Texts that must pass for `How many apples does Tom have left?`. The accepted answer is 42."""
 
 WORKING_FORMS: Final = (
     "Answer: {n}\n{working}",
@@ -453,7 +454,7 @@ WORKING_FORMS: Final = (
     "**Answer:** {n}\n**Reasoning:** {working}",
     "Answer: {n}\n\nExplanation:\n{working}",
 )
-"""An answer before its working."""
+"""Forms of texts that give the answer first and its working below."""
 
 UNIT_CASES: Final[list[tuple[str, str, list[str], list[str]]]] = [
     (
@@ -561,7 +562,7 @@ UNIT_CASES: Final[list[tuple[str, str, list[str], list[str]]]] = [
     ),
     ("What share is it?", "3/4", ["3 / 4", "\\frac{3}{4}", "$\\frac{3}{4}$"], ["3", "4", "5\\frac{3}{4}"]),
 ]
-"""Questions, what is accepted, answers that pass and answers in another unit or of another size."""
+"""For each question: the accepted answer, texts that pass, and texts that fail because of the unit or the amount."""
 
 LAST_LINES: Final[list[tuple[str, str, list[str], list[str]]]] = [
     (
@@ -623,7 +624,7 @@ LAST_LINES: Final[list[tuple[str, str, list[str], list[str]]]] = [
         ["5 remainder 2", "It is 2 remainder 5", "The remainder is 4 or 5"],
     ),
 ]
-"""Questions, what is accepted, and last lines of solutions that give it, or do not."""
+"""For each question: the accepted answer, last lines of solutions that pass, and last lines that fail."""
 
 WRONG_CHOICES: Final = (
     "A or B",
@@ -694,7 +695,7 @@ WRONG_CHOICES: Final = (
     "Wrong: the answer is B",
     "The following is a lie:\nThe answer is B",
 )
-"""No answer of B, Paris."""
+"""Texts that must not pass as the choice B, Paris, except ``{"answer": ["B"]}``, which the test leaves out."""
 
 RIGHT_CHOICES: Final = (
     "B",
@@ -757,7 +758,7 @@ RIGHT_CHOICES: Final = (
     "Answer: B\nThe seat of the government is there.\n\nAnswer: B. Paris",
     "Answer: (B) Paris. It has been the capital for centuries, apart from short breaks.",
 )
-"""Answers of B, Paris."""
+"""Texts that must pass as the choice B, Paris."""
 
 WRONG_WORDS: Final = (
     "Paris London",
@@ -793,7 +794,7 @@ WRONG_WORDS: Final = (
     "Answer: Paris!? London",
     "Answer: Paris\n\nPlease disregard that: Rome.",
 )
-"""No answer of Paris."""
+"""Texts that must not pass for `What is the capital of France?`. The accepted answer is `Paris`."""
 
 WRONG_PRICES: Final = (
     "4200 cents",
@@ -855,7 +856,7 @@ WRONG_PRICES: Final = (
     "42 yen",
     "answer: 42 answer: 43",
 )
-"""No answer of 42 to a question for an amount of dollars, which mentions a share in percent."""
+"""Texts that must not pass for a question about dollars that also mentions a percentage. The accepted answer is 42."""
 
 RIGHT_PRICES: Final = (
     "Ann pays $42.",
@@ -880,4 +881,4 @@ RIGHT_PRICES: Final = (
     "Thus Ann pays \\( 14 \\times 3 = 42 \\) dollars.",
     "Answer: 42.\n\nCheck: 14 pens times $3 is $42.",
 )
-"""Answers of 42 to the same question."""
+"""Texts that must pass for a question about dollars that also mentions a percentage. The accepted answer is 42."""

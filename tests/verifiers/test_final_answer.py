@@ -44,7 +44,7 @@ from securebench.verifiers.text.wording import boxes, plain, position, unwrapped
     ],
 )
 def test_the_final_answer_is_what_follows_the_last_cue_or_the_last_line(text: str, expected: tuple[str, ...]) -> None:
-    """E08: one rule reads the final answer: after a cue on the last line, else that line, the first, or the whole."""
+    """E08: a final answer is marked or follows the last cue. Else it is the last or first line, or the whole text."""
     assert tuple(unwrapped(reading.answer) for reading in readings(text)) == expected
 
 
@@ -60,18 +60,18 @@ def test_the_final_answer_is_what_follows_the_last_cue_or_the_last_line(text: st
     ],
 )
 def test_of_many_answers_only_the_one_on_the_last_line_is_read(text: str, expected: str) -> None:
-    """E08: of many cues the last one counts: on the last line, or at the start of a line."""
+    """E08: if a text has several answers, the last one is read."""
     assert unwrapped(readings(text)[0].answer) == expected
 
 
 @pytest.mark.parametrize("text", ["", " \n\t\r\n", "\u200b\n\u2060", "```\n```", "~~~"])
 def test_a_text_without_a_visible_line_has_no_final_answer(text: str) -> None:
-    """E01: nothing is read from nothing."""
+    """E01: white space, invisible characters and code fences alone are not an answer."""
     assert readings(text) == ()
 
 
 def test_a_final_answer_beyond_the_cap_is_none() -> None:
-    """E08: ten thousand characters on the last line are no answer."""
+    """E08: a line with more than :data:`MAX_ANSWER_CHARACTERS` characters is not an answer."""
     assert readings("x" * MAX_ANSWER_CHARACTERS)
     assert readings("x" * (MAX_ANSWER_CHARACTERS + 1)) == ()
 
@@ -99,7 +99,7 @@ def test_a_final_answer_beyond_the_cap_is_none() -> None:
     ],
 )
 def test_reading_is_linear(text: str) -> None:
-    """E09: no text makes the patterns blow up."""
+    """E09: long texts of repeated markers are read within two seconds of processor time."""
     with processor_seconds(2):
         for reading in readings(text):
             list(reading.parts())
@@ -121,7 +121,7 @@ def test_reading_is_linear(text: str) -> None:
     ],
 )
 def test_marks_around_the_whole_answer_are_taken_off(answer: str, expected: str) -> None:
-    """Emphasis, code marks and a LaTeX box are no part of an answer, up to eight of them."""
+    """Up to eight layers of emphasis, code marks and LaTeX boxes around an answer are removed."""
     assert unwrapped(answer) == expected
 
 
@@ -139,17 +139,17 @@ def test_marks_around_the_whole_answer_are_taken_off(answer: str, expected: str)
     ],
 )
 def test_latex_is_read_as_it_looks(text: str, expected: str) -> None:
-    """Fonts, delimiters and escapes go; what means something stays."""
+    """LaTeX fonts, delimiters and escapes are removed. Commands with a meaning, such as a fraction, are kept."""
     assert plain(text) == expected
 
 
 def test_the_braces_of_a_box_must_match() -> None:
-    """A box whose braces do not match is none."""
+    """A box whose braces do not match is ignored."""
     assert [content for _, _, content in boxes("\\boxed{a{b}c} \\boxed{d} \\boxed{e")] == ["a{b}c", "d"]
 
 
 def test_two_answers_in_one_marked_form_contradict_each_other() -> None:
-    """Of two boxes, tags or JSON answers none is the final one, unless they agree."""
+    """Two boxes, tags or JSON answers contradict each other unless they have the same answer."""
     for text in ("\\boxed{1} \\boxed{2}", "<answer>1</answer><answer>2</answer>", '{"answer": 1, "answer": 2}'):
         assert [reading.contradicted for reading in readings(text)] == [True]
     assert not readings("\\boxed{1}, that is \\boxed{\\text{1}}")[0].contradicted
@@ -166,7 +166,7 @@ def test_two_answers_in_one_marked_form_contradict_each_other() -> None:
     ],
 )
 def test_words_keep_their_signs_points_and_units(text: str, expected: tuple[str, ...]) -> None:
-    """E02: what distinguishes two answers is never stripped from a word."""
+    """E02: a word keeps its sign, decimal point and unit. Punctuation around it is removed."""
     assert words(text) == expected
 
 
@@ -174,13 +174,13 @@ def test_words_keep_their_signs_points_and_units(text: str, expected: tuple[str,
     ("part", "expected"), [(("b",), 1), (("b", "c"), 3), (("c", "d"), -1), ((), -1), (("a", "b", "b", "c", "x"), -1)]
 )
 def test_a_phrase_is_found_word_for_word(part: tuple[str, ...], expected: int) -> None:
-    """A phrase stands where all its words do, in order; an empty one stands nowhere."""
+    """A phrase is found where all its words follow each other in order. An empty phrase is not found."""
     assert position(part, ("a", "b", "b", "b", "c")) == expected
 
 
 @given(st.text())
 def test_reading_never_raises(text: str) -> None:
-    """A15: any text, whatever its characters, has at most three readings, of a bounded number of parts."""
+    """A15: reading a random text raises no error, and returns a bounded number of readings and parts."""
     assert len(readings(text)) <= 3
     assert all(len(list(reading.parts())) <= MAX_PARTS + 1 for reading in readings(text))
     assert len(words(text)) <= len(text)

@@ -1,4 +1,4 @@
-"""Free responses are judged by a structured rubric."""
+"""Free responses are judged by a ``contains_any`` rubric."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _reason(text: str | None, rubric: JsonValue) -> FailureReason | None:
     ],
 )
 def test_an_accepted_phrase_as_whole_words_passes(text: str) -> None:
-    """A response passes if an accepted phrase stands in it, whatever surrounds it."""
+    """A response that contains an accepted phrase passes, in any case and spacing and with other words around it."""
     assert judge_response(text, LIGHT).reason is None
 
 
@@ -72,7 +72,7 @@ def test_an_accepted_phrase_as_whole_words_passes(text: str) -> None:
     ],
 )
 def test_a_part_a_look_alike_or_another_order_is_not_the_phrase(text: str, reason: FailureReason | None) -> None:
-    """E02: words are whole and letters are their own; only the same words in another order reach a token F1 of 1."""
+    """E02: parts, look-alikes and reordered words of a phrase do not match. A phrase after a contrast is ambiguous."""
     assert judge_response(text, LIGHT).reason is reason
 
 
@@ -92,7 +92,7 @@ def test_a_part_a_look_alike_or_another_order_is_not_the_phrase(text: str, reaso
     ],
 )
 def test_a_rejected_phrase_fails_in_any_look_alike_spelling(text: str) -> None:
-    """E03: a rejected phrase beats every accepted one, also between signs, full width or in Cyrillic letters."""
+    """E03: a response with a rejected phrase fails, even if the phrase is between signs or has look-alike letters."""
     assert judge_response(text, LIGHT).reason is REJECTED
 
 
@@ -160,7 +160,7 @@ DISGUISES = {
 
 @pytest.mark.parametrize("name", DISGUISES)
 def test_e05_a_rejected_phrase_is_found_in_every_disguise_that_the_docs_name(name: str) -> None:
-    """E05: letters of other scripts, accents, strokes, digits, separators and a reversed order hide nothing."""
+    """E05: a rejected phrase is found despite other scripts, accents, digits, separators, markup or reversed order."""
     rubric = Rubric(accepted=("Paris",), rejected=("London",))
     assert judge_response(f"Paris. {DISGUISES[name]}. Take your pick.", rubric).reason is REJECTED
     several = Rubric(accepted=("Paris",), rejected=("Greater London area",))
@@ -182,7 +182,7 @@ def test_e05_a_rejected_phrase_is_found_in_every_disguise_that_the_docs_name(nam
     ],
 )
 def test_words_that_only_touch_are_not_joined_to_a_rejected_phrase(text: str, rejected: str) -> None:
-    """Words between plain spaces stay apart, and a part of a word is not the word."""
+    """Words that spaces separate are not joined to a rejected phrase, and a part of a word does not match one."""
     assert judge_response(text, Rubric(accepted=("Paris",), rejected=(rejected,))).reason is None
 
 
@@ -202,7 +202,7 @@ def test_words_that_only_touch_are_not_joined_to_a_rejected_phrase(text: str, re
     ],
 )
 def test_a_disguised_denial_is_a_denial(denial: str) -> None:
-    """E04: neither a Cyrillic letter nor markup in `not` hides it."""
+    """E04: a denial or hedge is recognized despite look-alike letters or markup."""
     assert judge_response(denial, Rubric(accepted=("Paris",))).reason is AMBIGUOUS
 
 
@@ -224,7 +224,7 @@ def test_a_disguised_denial_is_a_denial(denial: str) -> None:
     ],
 )
 def test_a_denial_counts_within_its_sentence(text: str, reason: FailureReason | None) -> None:
-    """A sentence that denies something else does not take the phrase back; one that denies and says no more does."""
+    """A denial counts if it is before the phrase in its sentence, or alone after it. Hedges count across sentences."""
     assert judge_response(text, Rubric(accepted=("Paris",))).reason is reason
 
 
@@ -242,12 +242,12 @@ def test_a_denial_counts_within_its_sentence(text: str, reason: FailureReason | 
     ],
 )
 def test_an_accepted_phrase_is_not_mistaken_for_one_with_other_accents(text: str, reason: FailureReason | None) -> None:
-    """Adding or dropping accents hides no rejected phrase, and an accepted one passes as it is written."""
+    """A rejected phrase is found with any accents, except where the text has an accepted phrase exactly as written."""
     assert judge_response(text, Rubric(accepted=("p\u00eache",), rejected=("p\u00e9ch\u00e9",))).reason is reason
 
 
 def test_a_look_alike_is_never_accepted() -> None:
-    """E02: what rejection folds, acceptance does not."""
+    """E02: a disguised spelling, which would match a rejected phrase, does not match an accepted one."""
     for disguise in DISGUISES.values():
         if normalize_text(disguise) != "london":
             assert judge_response(disguise, Rubric(accepted=("London",))).reason is not None
@@ -273,12 +273,12 @@ def test_a_rejected_number_keeps_its_sign() -> None:
     ],
 )
 def test_a_phrase_denied_or_hedged_right_beside_it_fails(text: str) -> None:
-    """E03, E04: a phrase directly denied, hedged, or both asserted and denied is ambiguous."""
+    """E03, E04: an accepted phrase that is denied or hedged, or both asserted and denied, is ambiguous."""
     assert judge_response(text, LIGHT).reason is AMBIGUOUS
 
 
 def test_a_phrase_that_holds_a_negation_itself_is_no_denial() -> None:
-    """A rubric may accept a negation: its own words do not take it back."""
+    """A negation within an accepted phrase does not count as a denial of the phrase."""
     assert judge_response("It is not blue at all.", Rubric(accepted=("not blue",))).reason is None
     assert judge_response("It is blue, no doubt.", Rubric(accepted=("not blue",))).reason is WRONG
 
@@ -297,7 +297,7 @@ def test_a_phrase_that_holds_a_negation_itself_is_no_denial() -> None:
     ],
 )
 def test_token_f1_weighs_precision_and_recall(text: str, minimum: float, reason: FailureReason | None) -> None:
-    """E03, E04: extra words cost precision, a denial is no match, and no common word never passes."""
+    """E03, E04: extra words reduce the score, a denial does not match, and without a common word no response passes."""
     assert judge_response(text, Rubric(accepted=("the quick red fox",), min_token_f1=minimum)).reason is reason
 
 
@@ -313,7 +313,7 @@ def test_token_f1_weighs_precision_and_recall(text: str, minimum: float, reason:
     ],
 )
 def test_token_f1_counts_each_word_as_often_as_it_stands(wanted: str, given_words: str, expected: float) -> None:
-    """Token F1 is the harmonic mean over two bags of words."""
+    """Token F1 is the harmonic mean of precision and recall over words, and repeated words count each time."""
     assert token_f1(tuple(wanted.split()), tuple(given_words.split())) == expected
 
 
@@ -328,12 +328,12 @@ def test_token_f1_counts_each_word_as_often_as_it_stands(wanted: str, given_word
     ],
 )
 def test_what_is_empty_or_lists_everything_fails(text: str | None, reason: FailureReason) -> None:
-    """E01, E03: empty never passes, whatever the minimum, and neither does a dictionary."""
+    """E01, E03: a response that is empty, not text or too long fails, even if the minimum score is 0."""
     assert _reason(text, {"type": "contains_any", "accepted_answers": ["yes"], "min_token_f1": 0}) is reason
 
 
 def test_a_rubric_is_read_with_its_defaults() -> None:
-    """Without `min_token_f1` a phrase must be there, and without `rejected_answers` nothing is rejected."""
+    """Without `min_token_f1`, an accepted phrase is required. Without `rejected_answers`, nothing is rejected."""
     assert rubric_of({"type": "contains_any", "accepted_answers": ["a"]}) == Rubric(accepted=("a",))
     assert _reason("it is a", {"type": "contains_any", "accepted_answers": ["a"], "rejected_answers": ["b"]}) is None
 
@@ -342,14 +342,14 @@ def test_a_rubric_is_read_with_its_defaults() -> None:
     "rubric", ["is it good?", {"type": "judge"}, {"accepted_answers": ["a"]}, {"type": "contains_any"}, None, ["a"]]
 )
 def test_another_rubric_is_a_fault_of_the_pack_and_not_of_the_candidate(rubric: Any) -> None:
-    """A rubric that cannot be judged is a configuration error: neither a pass nor a failed answer."""
+    """An unsupported rubric is a configuration error and not a verdict."""
     with pytest.raises(ConfigError) as caught:
         _reason("anything", rubric)
     assert caught.value.code == "rubric-unsupported"
 
 
 def test_neither_message_nor_metadata_holds_a_phrase_of_the_rubric() -> None:
-    """A rejected response's record names the reason, not the phrase."""
+    """The result for a rejected response contains the reason but no phrase of the rubric."""
     rubric: JsonValue = {"type": "contains_any", "accepted_answers": ["canary-one"], "rejected_answers": ["canary-two"]}
     result = verdict(FreeResponseVerifier(), "canary-two", public={"prompt": "P"}, hidden={"rubric": rubric})
     assert result.reason is REJECTED
@@ -376,7 +376,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("part", HOSTILE)
 def test_judging_takes_time_in_proportion(part: str) -> None:
-    """E09: repeated, nested and expanding characters cost no more than their length."""
+    """E09: long texts of repeated, nested or expanding characters are judged within five seconds of processor time."""
     text = part * (200_000 // len(part.encode())) if part != "not " else part * 1_000
     rubric = Rubric(accepted=("not " * 500 + "x",), rejected=("not " * 500 + "y", "a" * 500 + "b"))
     with processor_seconds(5):
@@ -385,7 +385,7 @@ def test_judging_takes_time_in_proportion(part: str) -> None:
 
 @given(st.binary(max_size=300))
 def test_no_bytes_without_the_answer_pass(data: bytes) -> None:
-    """A15: arbitrary bytes, however decoded, neither raise nor pass."""
+    """A15: arbitrary bytes without the accepted phrase, in any decoding, raise no error and do not pass."""
     rubric = Rubric(accepted=("zq",), rejected=("x",), min_token_f1=0.1)
     for text in (data.decode("utf-8", "replace"), data.decode("utf-8", "surrogateescape"), data.decode("latin-1")):
         if "zq" not in normalize_text(text):

@@ -124,7 +124,7 @@ def test_choices_that_look_alike_are_told_apart(text: str, choices: list[str], i
     ],
 )
 def test_two_choices_are_ambiguous(text: str) -> None:
-    """E03, E04: a list of choices, a hedge, or a label with another choice's text never passes."""
+    """E03, E04: lists, hedges and labels with another choice's text are ambiguous, even if each choice is accepted."""
     assert _reason(text, CITIES, ["A", "B", "C", "D"]) is FailureReason.AMBIGUOUS_ANSWER
 
 
@@ -151,7 +151,7 @@ def test_two_choices_are_ambiguous(text: str) -> None:
     ],
 )
 def test_what_does_not_name_a_choice_fails(text: str) -> None:
-    """E01, E04, E08: negation, doubt, an index, a look-alike letter, JSON or an earlier line names no choice."""
+    """E01, E04, E08: a denied or doubted choice, an index, a look-alike letter or an empty answer names no choice."""
     assert _reason(text, CITIES, "B") is FailureReason.WRONG_ANSWER
 
 
@@ -167,7 +167,7 @@ def test_what_does_not_name_a_choice_fails(text: str) -> None:
     ],
 )
 def test_what_is_no_answer_at_all_fails_before_it_is_read(text: str | None, reason: FailureReason) -> None:
-    """E01, E08: empty, invisible, binary and oversized candidates fail, each with its own reason."""
+    """E01, E08: candidates that are empty, invisible, not text or too large fail with a matching reason."""
     assert _reason(text, CITIES, "B") is reason
 
 
@@ -194,32 +194,32 @@ def test_what_is_no_answer_at_all_fails_before_it_is_read(text: str | None, reas
 def test_a_number_is_an_index_and_a_string_a_label_or_text(
     answer: JsonValue, choices: list[str], expected: set[int]
 ) -> None:
-    """E07: a pack's answer is an index if it is a number, a label or text if it is a string, and a bool is nothing."""
+    """E07: in a pack, a number is the index of a choice, a string is its label or text, and a boolean is no answer."""
     named = {index for index in range(len(choices)) if _reason("ABCD"[index], choices, answer) is None}
     assert named == expected
 
 
 def test_a_candidate_gives_no_index() -> None:
-    """E07: `1` is the text of a choice or nothing: it never counts from zero, nor from one."""
+    """E07: a number in a candidate can match the text of a choice. It is never an index."""
     assert named_choices("1", CITIES) == frozenset()
     assert named_choices("1", ZEROS) == {1}
 
 
 def test_every_label_has_its_choice() -> None:
-    """Labels go on with AA after Z, so that the thirtieth choice has a name too."""
+    """Labels continue with AA after Z, so the thirtieth choice has the label AD."""
     choices = [f"choice number {n}" for n in range(30)]
     assert named_choices("AD", choices) == {29}
     assert named_choices("d", choices) == {3}
 
 
 def test_the_words_of_a_choice_are_never_filler() -> None:
-    """E03: where `right` is a choice, `left right` names two."""
+    """E03: if the filler word `right` is a choice, `left right` names two choices."""
     assert judge_choice("left right", ["left", "right"], frozenset({0})).reason is FailureReason.AMBIGUOUS_ANSWER
     assert judge_choice("it is right", ["left", "right"], frozenset({1})).reason is None
 
 
 def test_the_metadata_names_verifier_version_phase_and_reason_and_no_answer() -> None:
-    """A verdict says who gave it and how far it came; neither message nor metadata holds the answer."""
+    """The metadata name verifier, version, phase, reason and rule. Neither they nor the message contain the answer."""
     result = verdict(
         MultipleChoiceVerifier(),
         "Answer: C",
@@ -260,7 +260,7 @@ def test_a_candidate_is_never_evaluated_or_deserialised(text: str) -> None:
 
 @given(st.text(st.characters(), max_size=300))
 def test_no_text_without_the_answer_passes(text: str) -> None:
-    """A15: whatever the characters, surrogates too, nothing raises, and without the answer nothing passes."""
+    """A15: no text without the answer passes or raises an error, not even a text with surrogates."""
     if "q" not in normalize_text(text):
         choices = ["x", "y", *(f"z{n}" for n in range(14)), "qqq"]
         assert judge_choice(text, choices, frozenset({16})).reason is not None
@@ -269,7 +269,7 @@ def test_no_text_without_the_answer_passes(text: str) -> None:
 
 @given(st.binary(max_size=300))
 def test_no_bytes_without_the_answer_pass(data: bytes) -> None:
-    """A15: a candidate of arbitrary bytes, decoded in any way, never raises and never passes."""
+    """A15: arbitrary bytes without the answer, in any decoding, raise no error and do not pass."""
     for text in (data.decode("utf-8", "replace"), data.decode("utf-8", "surrogateescape"), data.decode("latin-1")):
         if "q" not in normalize_text(text):
             choices = [*(f"z{n}" for n in range(16)), "qqq"]

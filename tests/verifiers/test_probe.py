@@ -1,4 +1,4 @@
-"""What a probe takes for missing, and what it remembers."""
+"""What an image probe reports as missing, and what it caches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _spec(driver: SandboxDriver) -> SandboxSpec:
 
 @pytest.mark.every_driver
 def test_a_real_image_is_asked(driver: SandboxDriver) -> None:
-    """Programs, paths, builtins and modules that the image has are found, and others are named."""
+    """A probe reports the programs and modules that an image lacks, and whether its Python can compile a source."""
     probe, spec = ImageProbe(), _spec(driver)
     programs = [
         "python3",
@@ -48,7 +48,7 @@ def test_a_real_image_is_asked(driver: SandboxDriver) -> None:
 
 
 def test_an_answer_is_remembered() -> None:
-    """The same question about the same image is put once a run."""
+    """Repeated probes of one image for the same program run only one command."""
     driver, probe = ScriptedDriver(), ImageProbe()
 
     def say(context: ProgramContext) -> int:
@@ -66,7 +66,7 @@ def test_an_answer_is_remembered() -> None:
     ("printed", "code"), [("0\n", 0), ("0\nend\n", 1), ("", 127), ("0\nend\nmore", 0), ("7\nend\n", 0)]
 )
 def test_what_did_not_run_to_its_end_says_nothing(printed: str, code: int) -> None:
-    """An image without a shell, a probe that was cut short and a number of nothing are no reason to refuse a task."""
+    """A probe that fails, does not finish or prints an unknown number reports nothing as missing."""
     driver, probe = ScriptedDriver(), ImageProbe()
 
     def say(context: ProgramContext) -> int:

@@ -1,4 +1,4 @@
-"""Only modules that a source needs in any case are named."""
+"""The third-party modules that a Python source always imports are found without running it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from securebench.verifiers.python_imports import first_needed_module, needed_mod
     ],
 )
 def test_needed_modules(source: str, modules: list[str]) -> None:
-    """Optional imports, the standard library and sources that change where modules are found name nothing."""
+    """Optional, standard library and relative imports are left out. A source that may change imports gives none."""
     assert needed_modules(source) == modules
 
 
@@ -49,5 +49,5 @@ def test_needed_modules(source: str, modules: list[str]) -> None:
     ],
 )
 def test_only_a_first_import_is_certain(source: str, module: str | None) -> None:
-    """What runs before an import may change where modules are found."""
+    """The first third-party import counts only if just standard library imports run before it."""
     assert first_needed_module(source, {"mine"}) == module

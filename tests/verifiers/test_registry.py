@@ -1,4 +1,4 @@
-"""Each family finds its verifier, and loads no other."""
+"""The registry returns the verifier of a family without loading unrelated verifiers."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_a_family_judged_in_sandboxes_has_its_verifier(family: str) -> None:
 
 @pytest.mark.parametrize("family", ["tool_call", "preference_pair", "multimodal_qa", "", "no_such_family"])
 def test_a_family_without_a_verifier_has_none(family: str) -> None:
-    """A deferred or unknown family has no verifier: its tasks end as pending."""
+    """A family that is deferred or unknown has no verifier."""
     assert verifier_for(family) is None
 
 
 def test_asking_for_one_verifier_loads_no_other() -> None:
-    """A pack of text tasks never loads the verifier of code."""
+    """To get the verifier of a text family, the registry loads neither the code verifier nor docker or pydantic."""
     code = (
         "import sys; from securebench.verifiers.registry import verifier_for; verifier_for('short_answer');"
         "print([m for m in sys.modules if m.startswith(('securebench.verifiers.code', 'docker', 'pydantic'))])"

@@ -1,4 +1,4 @@
-"""Short answers are judged exactly, as numbers, or as words among words that say nothing."""
+"""Tests of short answers: an answer must match exactly, as a number, or as a phrase among filler words."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _reason(
 def test_an_accepted_answer_passes_alone_or_among_words_that_say_nothing(
     text: str, accepted: list[JsonValue], question: str
 ) -> None:
-    """A final answer passes if it is accepted after normalisation, or says an accepted one and nothing else."""
+    """A final answer passes if it equals an accepted answer after normalisation, or adds only filler to it."""
     assert _reason(text, accepted, question) is None
 
 
@@ -88,13 +88,13 @@ def test_an_accepted_answer_passes_alone_or_among_words_that_say_nothing(
     ],
 )
 def test_an_accepted_answer_passes_with_any_separator(answer: str, form: str) -> None:
-    """An answer that equals an accepted one passes, even if a part of it could be read as a number alone."""
+    """An answer that equals an accepted one passes, even if a part of it alone is a number."""
     assert _reason(form.format(answer), [answer]) is None
 
 
 @pytest.mark.parametrize("answer", ["Yahoo!", "$x$", "# x", "The answer is 42", "#### 5", "3\n5"])
 def test_a_text_that_equals_an_accepted_answer_passes(answer: str) -> None:
-    """Marks and cues inside an accepted answer do not count as marks and cues of the text."""
+    """A text that equals an accepted answer passes, even if it has markup or a cue such as ``The answer is``."""
     assert _reason(answer, [answer]) is None
     assert _reason(answer, ["5", answer]) is None
 
@@ -120,7 +120,7 @@ def test_a_text_that_equals_an_accepted_answer_passes(answer: str) -> None:
 def test_another_number_beside_a_list_of_numbers_is_another_answer(
     form: str, reason: FailureReason | None, separator: str
 ) -> None:
-    """What follows a list of numbers may explain it, but may not add a number to it."""
+    """Text after a list of numbers may explain the list, but may not add a number to it."""
     assert _reason(form.format(f"3{separator}5"), ["3, 5", "3; 5", "3: 5"]) is reason
 
 
@@ -139,7 +139,7 @@ def test_another_number_beside_a_list_of_numbers_is_another_answer(
     ],
 )
 def test_a_note_in_figures_may_follow_words_but_not_a_list_of_numbers(text: str, accepted: str, passes: bool) -> None:
-    """Years or a value may follow a name, a measurement or one number, but could belong to a list."""
+    """A number may follow a name, a measurement or one number, but not a list, because it could be part of the list."""
     assert (_reason(text, [accepted]) is None) is passes
 
 
@@ -172,7 +172,7 @@ TRAYS = "A bakery fills 7 trays with 6 rolls each, after 40 rolls were sold in 8
     ],
 )
 def test_a_product_of_numbers_of_the_question_may_follow_an_answer(text: str, passes: bool) -> None:
-    """An ``x`` multiplies two numbers with their units. Anywhere else, a number beside it could be another answer."""
+    """A product of numbers of the question may explain an answer. Other numbers beside ``x`` may not."""
     assert (_reason(text, [42], TRAYS) is None) is passes
 
 
@@ -206,7 +206,7 @@ def test_a_product_of_numbers_of_the_question_may_follow_an_answer(text: str, pa
 def test_a_list_of_guesses_never_passes(
     text: str, accepted: list[JsonValue], question: str, reason: FailureReason
 ) -> None:
-    """E03: whatever separates the guesses, and even where the question itself lends the words."""
+    """E03: a list of guesses fails, whatever separates the guesses and even if the question contains them."""
     assert _reason(text, accepted, question) is reason
 
 
@@ -223,7 +223,7 @@ def test_a_list_of_guesses_never_passes(
     ],
 )
 def test_an_answer_taken_back_fails(text: str, reason: FailureReason) -> None:
-    """E04: a negation or hedge beside the accepted answer fails, even if the question holds the same word."""
+    """E04: an accepted answer beside a negation or hedge fails, even if the question contains the same word."""
     assert (
         _reason(text, ["Paris"], "Which city, not Rome, is the capital of France? Is it anything except Rome?")
         is reason
@@ -241,7 +241,7 @@ def test_an_answer_taken_back_fails(text: str, reason: FailureReason) -> None:
     ],
 )
 def test_an_irregular_verb_of_the_question_may_be_in_another_form(text: str, question: str) -> None:
-    """However short the verb is."""
+    """An answer may use another form of a verb of the question: ``bought`` for ``buy``."""
     assert _reason(text, ["42"], question) is None
 
 
@@ -262,7 +262,7 @@ def test_an_irregular_verb_of_the_question_may_be_in_another_form(text: str, que
     ],
 )
 def test_a_word_of_doubt_after_a_number_is_not_its_unit(text: str, question: str, *, passes: bool) -> None:
-    """E04: what takes a number back is not read as its unit, unless the question counts it."""
+    """E04: a word that takes a number back is not read as its unit, unless the question asks for a count of it."""
     assert (_reason(text, ["42"], question) is None) == passes
 
 
@@ -288,7 +288,7 @@ def test_a_word_of_doubt_after_a_number_is_not_its_unit(text: str, question: str
     ],
 )
 def test_what_a_reader_would_call_different_stays_different(text: str, accepted: str) -> None:
-    """E02: no sign, point, separator, superscript or look-alike letter is folded for acceptance."""
+    """E02: a difference in a sign, point, separator, superscript or look-alike letter is never ignored."""
     assert _reason(text, [accepted]) is WRONG
 
 
@@ -303,7 +303,7 @@ def test_what_a_reader_would_call_different_stays_different(text: str, accepted:
     ],
 )
 def test_what_is_no_answer_at_all_fails(text: str | None, reason: FailureReason) -> None:
-    """E01, E08: empty, invisible, undecodable and oversized candidates each have their reason."""
+    """E01, E08: empty, invisible, undecodable and oversized candidates each fail with a specific reason."""
     assert _reason(text, ["Paris"]) is reason
 
 
@@ -311,7 +311,7 @@ def test_what_is_no_answer_at_all_fails(text: str | None, reason: FailureReason)
     "text", ["42", "42.0", "42.1", "41.9", "+42", "4.2e1", "Answer: 42", "It is 42.05 kg.", "**41.95**", "42."]
 )
 def test_a_number_within_the_tolerance_passes(text: str) -> None:
-    """With a tolerance, one finite decimal close enough to an accepted one passes, its ends included."""
+    """A decimal number passes if it differs from an accepted number by at most the tolerance."""
     assert _reason(text, [42], MASS, 0.1) is None
     assert _reason(text, ["42"], MASS, 0.1) is None
 
@@ -346,24 +346,24 @@ def test_a_number_within_the_tolerance_passes(text: str) -> None:
     ],
 )
 def test_only_one_strict_finite_decimal_is_near(text: str) -> None:
-    """E02, E03: NaN, infinities, underscores, other digits, lists, units and numbers out of range never pass."""
+    """E02, E03: NaN, infinities, underscores, non-ASCII digits, lists, percentages and huge numbers never pass."""
     assert _reason(text, [42], MASS, 0.1) is not None
 
 
 def test_nan_is_not_near_through_a_negated_comparison() -> None:
-    """`not (abs(nan - 5) > tol)` is true of floats: here a NaN is no number."""
+    """NaN is not accepted as a number. With floats, `not (abs(nan - 5) > tol)` would be true."""
     assert judge_short_answer("nan", ExpectedAnswer(("5",), Fraction(1))).reason is WRONG
 
 
 def test_the_tolerance_is_exact() -> None:
-    """0.1 + 0.2 lies within 0 of 0.3, since numbers are compared as written and not as floats."""
+    """With tolerance 0, 0.3 equals 0.30, but 0.30000000000000004 does not equal 0.3."""
     assert _reason("0.3", ["0.30"], MASS, 0) is None
     assert _reason("0.30000000000000004", ["0.3"], MASS, 0) is WRONG
 
 
 @pytest.mark.parametrize(("text", "reason"), [("42", None), ("42.0", None), ("4.2e1", None), ("42.01", WRONG)])
 def test_json_numbers_are_compared_as_numbers(text: str, reason: FailureReason | None) -> None:
-    """E02: `42` and `42.0` are one number where the pack gives a number, and two texts where it gives a text."""
+    """E02: `42` and `42.0` are equal if all accepted answers are JSON numbers, and different if one is a text."""
     assert _reason(text, [42], MASS) is reason
     assert _reason(text, ["42", 7], MASS) is (None if text == "42" else WRONG)
 
@@ -381,18 +381,18 @@ def test_json_numbers_are_compared_as_numbers(text: str, reason: FailureReason |
     ],
 )
 def test_an_answer_in_json_can_be_the_word_true(text: str, passes: bool) -> None:
-    """The value ``true`` is a flag only beside another answer."""
+    """The JSON value ``true`` is an answer, and not a flag, unless the object contains another answer."""
     assert (_reason(text, ["true"], "Is 7 odd? Answer true or false.") is None) is passes
 
 
 def test_text_beside_a_tolerance_is_still_compared_as_text() -> None:
-    """An accepted answer that is no number stays a text, even where a tolerance is given."""
+    """An accepted answer that is not a number is compared as text, even if the row has a tolerance."""
     assert _reason("none at all", ["none at all", "0"], MASS, 0.5) is None
     assert _reason("0.4", ["none at all", "0"], MASS, 0.5) is None
 
 
 def test_neither_message_nor_metadata_holds_a_hidden_value() -> None:
-    """A failed answer's record says why without saying what would have passed."""
+    """The result of a failed answer gives the reason, but neither an accepted answer nor the tolerance."""
     result = verdict(
         ShortAnswerVerifier(),
         "canary-7c not",
@@ -407,7 +407,7 @@ def test_neither_message_nor_metadata_holds_a_hidden_value() -> None:
 
 @given(st.binary(max_size=200), st.sampled_from([None, Fraction(1, 2)]))
 def test_no_bytes_without_the_answer_pass(data: bytes, tolerance: Fraction | None) -> None:
-    """A15: arbitrary bytes, however decoded, neither raise nor pass."""
+    """A15: arbitrary bytes without an accepted answer, however decoded, neither pass nor raise an error."""
     expected = ExpectedAnswer(("zq", "-987654321"), tolerance, CAPITAL)
     for text in (data.decode("utf-8", "replace"), data.decode("utf-8", "surrogateescape"), data.decode("latin-1")):
         if "zq" not in normalize_text(text):

@@ -84,14 +84,14 @@ JOINS += (
     ":\nAnswer: ",
 )
 RIVALS = "Of the 12 birds, 11 are not red. How many more than 13 are there in 12 days, to the nearest whole number?"
-"""A question with the guesses in it, and with words that may stand beside a number only because it has them."""
+"""A question that contains the guesses, and words that may stand beside a number only if the question has them."""
 
 number_forms = sorted(form for form, passes in NUMBER_FORMS.values() if passes)
 choice_forms = sorted(form for form, passes in CHOICE_FORMS.values() if passes)
 
 
 def accepted_numbers(text: str, tolerance: Fraction | None, question: str = COUNT) -> list[str]:
-    """Return which of a range of numbers ``text`` passes for."""
+    """Return each number from 10 to 19 for which ``text`` passes when it is the only accepted answer."""
     golds = map(str, range(10, 20))
     return [
         gold for gold in golds if judge_short_answer(text, ExpectedAnswer((gold,), tolerance, question)).reason is None
@@ -99,7 +99,7 @@ def accepted_numbers(text: str, tolerance: Fraction | None, question: str = COUN
 
 
 def accepted_choices(text: str, choices: list[str], question: str = COUNT) -> list[int]:
-    """Return which choices ``text`` passes for."""
+    """Return the index of each choice for which ``text`` passes when it is the right one."""
     words = question_words(question)
     return [i for i in range(len(choices)) if judge_choice(text, choices, frozenset({i}), words).reason is None]
 
@@ -113,7 +113,7 @@ def accepted_choices(text: str, choices: list[str], question: str = COUNT) -> li
 def test_no_text_passes_for_two_numbers(
     forms: list[str], joins: list[str], tolerance: Fraction | None, question: str
 ) -> None:
-    """Guesses in any forms, joined in any way, are one answer at most."""
+    """At most one of several numbers passes, whatever their forms and however they are joined."""
     guesses = [number_text(form, number) for form, number in zip(forms, GUESSES, strict=False)]
     text = "".join(itertools.chain(*itertools.zip_longest(guesses, joins[: len(guesses) - 1], fillvalue="")))
     assert len(accepted_numbers(text, tolerance, question)) <= 1, text
@@ -125,7 +125,7 @@ def test_no_text_passes_for_two_numbers(
     st.sampled_from(CHOICES),
 )
 def test_no_text_passes_for_two_choices(forms: list[str], joins: list[str], choices: list[str]) -> None:
-    """Names of choices in any forms, joined in any way, are one answer at most."""
+    """At most one of several named choices passes, whatever their forms and however they are joined."""
     guesses = [choice_text(form, right, choices) for right, form in enumerate(forms)]
     text = "".join(itertools.chain(*itertools.zip_longest(guesses, joins[: len(guesses) - 1], fillvalue="")))
     assert len(accepted_choices(text, choices)) <= 1, text
@@ -150,7 +150,7 @@ def test_no_text_passes_for_two_choices(forms: list[str], joins: list[str], choi
     ],
 )
 def test_an_equation_that_explains_is_no_second_answer(text: str, only: list[str]) -> None:
-    """The number that an explanation comes to is not the answer, and never a further one."""
+    """The result of an equation that follows an answer is not accepted, unless it equals the answer."""
     assert accepted_numbers(text, Fraction(0)) == only
     assert accepted_numbers(text, None) == only
 
@@ -160,14 +160,14 @@ def test_an_equation_that_explains_is_no_second_answer(text: str, only: list[str
     ["Answer: C because 2*2 = 4", "C, since [Q:K] = 4", "(C) because the index = 4", "Answer: 2 because [K:Q] = 4"],
 )
 def test_an_equation_that_explains_names_no_other_choice(text: str) -> None:
-    """An explanation that comes to the text of another choice than the one named before it leaves none."""
+    """An answer that names a choice fails if the equation after it results in the text of another choice."""
     assert accepted_choices(text, CHOICES[0]) == []
     assert accepted_choices(text, ["0", "9", "2", "6"]) == [2]
 
 
 @pytest.mark.parametrize("text", ["3/4 \u2014 2*2 = 5", "35% \u2014 2*2 = 5", "3/4. 2*2 = 5"])
 def test_an_answer_that_is_no_plain_number_excludes_the_number_after_it(text: str) -> None:
-    """A fraction, a text or a percentage before an equation is not a second answer beside its result."""
+    """A fraction or percentage before an equation is not accepted. At most the result of the equation is."""
     golds = ("3/4", "35%", "5")
     assert [gold for gold in golds if judge_short_answer(text, ExpectedAnswer((gold,))).reason is None] in ([], ["5"])
 
@@ -223,7 +223,7 @@ WORD_JOINS = (
 def test_no_text_passes_for_two_phrases(
     guesses: tuple[str, tuple[str, ...]], forms: list[str], joins: list[str]
 ) -> None:
-    """A sentence has one head, so however guesses in words are joined, one of them at most is the answer."""
+    """At most one of several guesses in words passes, however they are joined: a sentence has only one head."""
     question, golds = guesses
     shown = [form.format(gold) for form, gold in zip(forms, golds, strict=False)]
     text = "".join(itertools.chain(*itertools.zip_longest(shown, joins[: len(shown) - 1], fillvalue="")))

@@ -1,4 +1,4 @@
-"""Answers as models write them: every right one is accepted and no wrong one, as ``written_answers.txt`` lists them."""
+"""Each answer in ``written_answers.txt``, worded as models write answers, is accepted or refused as the file says."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class _Question:
     choices: list[str] = field(default_factory=list)
     label: str = ""
     answers: list[tuple[str, str]] = field(default_factory=list)
-    """A mark, and what was written."""
+    """Pairs of a mark (``+``, ``-`` or ``~``) and an answer."""
 
     def accepts(self, written: str) -> bool:
-        """Whether ``written`` passes."""
+        """Return whether ``written`` passes."""
         if self.choices:
             right = frozenset({"ABCDEFGH".index(self.label)})
             return judge_choice(written, self.choices, right, question_words(self.text)).reason is None
@@ -54,7 +54,7 @@ def _questions() -> list[_Question]:
 
 @pytest.mark.parametrize("question", _questions(), ids=lambda question: question.text)
 def test_written_answers(question: _Question) -> None:
-    """What the list says of each answer holds."""
+    """Answers marked ``+`` are accepted, and answers marked ``-`` or ``~`` are refused."""
     assert question.answers
     passed = {written for _, written in question.answers if question.accepts(written)}
     assert [written for mark, written in question.answers if (mark == "+") is not (written in passed)] == []
@@ -96,7 +96,7 @@ def _gives(accepted: str, question: str, written: str) -> bool:
     ],
 )
 def test_what_could_be_another_answer_is_no_description(accepted: str, written: str) -> None:
-    """Another name, a word of doubt, and what has the form of a list are not passed over."""
+    """Words beside an accepted answer are not ignored if they could be another answer, or doubt or deny it."""
     assert not _gives(accepted, "What is it?", written)
 
 
@@ -120,5 +120,5 @@ def test_what_could_be_another_answer_is_no_description(accepted: str, written: 
     ],
 )
 def test_numbers_in_words(text: str, expected: str) -> None:
-    """A text with one number in words has it in figures, and any other text stays as it is."""
+    """A number in words is replaced by figures if it is the only number of a text. Other texts are unchanged."""
     assert with_figures(text) == expected

@@ -1,4 +1,4 @@
-"""What changed is found by comparison with the image alone, the same from both forms that drivers leave."""
+"""Changes are found by comparison with the image, and are the same for both forms in which drivers deliver them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPAQUE = "user.overlay.opaque"
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    """Give a directory of an image."""
+    """Return a directory of an image."""
     root = tmp_path / "image"
     (root / "a/deep").mkdir(parents=True)
     (root / ".git").mkdir()
@@ -43,14 +43,14 @@ def image(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def pristine(image: Path) -> Iterator[HostTree]:
-    """Give it as a tree."""
+    """Yield the directory of the image as a tree."""
     with HostTree(image) as tree:
         yield tree
 
 
 @pytest.fixture
 def upper(tmp_path: Path) -> Path:
-    """Give the upper directory of an overlay, where nothing is changed."""
+    """Return the upper directory of an overlay without changes."""
     (tmp_path / "upper").mkdir()
     return tmp_path / "upper"
 
@@ -78,7 +78,7 @@ def _collected(*parts: Part) -> CollectedArchive:
 
 
 def _white_out(path: Path) -> None:
-    os.mknod(path, stat.S_IFCHR, 0)  # which an ordinary user may, too
+    os.mknod(path, stat.S_IFCHR, 0)  # ordinary users may create a whiteout, too
 
 
 def _unchanged() -> list[Part]:
@@ -87,15 +87,15 @@ def _unchanged() -> list[Part]:
 
 
 class TestLayers:
-    """What overlayfs keeps."""
+    """Changes in the upper directory of an overlay."""
 
     def test_nothing_is_nothing(self, pristine: HostTree, upper: Path) -> None:
-        """An empty layer, and none at all, change nothing."""
+        """An empty layer and a missing layer have no changes."""
         assert _layer(pristine, upper) == {}
         assert read_changes(CollectedLayer(-1), pristine).delta == {}
 
     def test_a_copy_is_no_change(self, pristine: HostTree, upper: Path) -> None:
-        """What was opened for writing, or touched, is in the layer, and unchanged."""
+        """Files and links in the layer with the same content as in the image, as after ``touch``, are not changes."""
         (upper / "a").mkdir()
         (upper / "a/one").write_text("a/one\n")
         (upper / "a/one").chmod(0o640)
@@ -103,31 +103,31 @@ class TestLayers:
         assert _layer(pristine, upper) == {}
 
     def test_whiteouts_remove(self, pristine: HostTree, upper: Path) -> None:
-        """A whiteout of a directory removes every file of it, and one of nothing removes nothing."""
+        """A whiteout of a directory deletes all its files. One of a missing path or ``.git`` changes nothing."""
         for name in ("a", "link", "absent", ".git"):
             _white_out(upper / name)
         assert _layer(pristine, upper) == {b"a/one": None, b"a/deep/two": None, b"link": None}
 
     def test_an_opaque_directory_begins_anew(self, pristine: HostTree, upper: Path) -> None:
-        """What an opaque directory does not hold is gone; what it holds as it was, is as it was."""
+        """The image's files that an opaque directory does not contain are deleted. Files in it may be unchanged."""
         (upper / "a").mkdir()
         os.setxattr(upper / "a", OPAQUE, b"y")
         (upper / "a/one").write_text("a/one\n")
         assert _layer(pristine, upper) == {b"a/deep/two": None}
 
     def test_the_other_attribute_is_data(self, pristine: HostTree, upper: Path) -> None:
-        """An attribute that anybody may set makes no directory opaque."""
+        """An attribute other than the one that the layer names does not make a directory opaque."""
         (upper / "a").mkdir()
         os.setxattr(upper / "a", "user.x", b"y")
         assert _layer(pristine, upper) == {}
 
     def test_a_directory_that_is_whole(self, pristine: HostTree, upper: Path) -> None:
-        """Where the directory itself is new, what it does not hold is gone, but for version control."""
+        """If the directory itself was replaced, files that the new one lacks are deleted, except ``.git``."""
         (upper / "top").write_text("top\n")
         assert _layer(pristine, upper, whole=True) == {b"a/one": None, b"a/deep/two": None, b"link": None}
 
     def test_kinds_that_change_places(self, pristine: HostTree, upper: Path) -> None:
-        """A file in the place of a directory removes what was in it, and the other way round."""
+        """A file in place of a directory deletes the directory's files. A directory in place of a file deletes it."""
         (upper / "a").write_text("file")
         (upper / "top").mkdir()
         (upper / "top/inner").write_text("x")
@@ -140,24 +140,24 @@ class TestLayers:
         }
 
     def test_links_are_data(self, pristine: HostTree, upper: Path) -> None:
-        """C12: a link is kept, wherever it leads, and never followed."""
+        """C12: a link is recorded with its target, wherever it leads, and not followed."""
         (upper / "out").symlink_to("/etc/passwd")
         assert _layer(pristine, upper) == {b"out": FileVersion(b"/etc/passwd", link=True)}
 
 
 class TestArchives:
-    """What an engine gives."""
+    """Changes in an archive from an engine."""
 
     def test_as_it_was(self, pristine: HostTree) -> None:
-        """An archive of what the image has changes nothing."""
+        """An archive with the content of the image has no changes."""
         assert _archive(pristine, *_unchanged()) == {}
 
     def test_what_is_missing_is_gone(self, pristine: HostTree) -> None:
-        """What is not there any more was removed, but for version control."""
+        """Files that are missing from the archive were deleted, except ``.git``."""
         assert _archive(pristine, file("repo/top", b"top\n")) == {b"a/one": None, b"a/deep/two": None, b"link": None}
 
     def test_a_difference_at_the_end(self, pristine: HostTree, image: Path) -> None:
-        """A file of the same size that differs in its last byte is changed, and whole."""
+        """A file that differs only in its last byte is a change, and is recorded completely."""
         content = b"x" * 3_000_000
         (image / "large").write_bytes(content)
         assert _archive(pristine, *_unchanged(), file("repo/large", content)) == {}
@@ -165,7 +165,7 @@ class TestArchives:
         assert delta == {b"large": FileVersion(content[:-1] + b"y")}
 
     def test_hard_links_are_files(self, pristine: HostTree) -> None:
-        """H04: a second name of a file is a file of the same content, changed or not."""
+        """H04: a hard link is recorded as a file with the content of its target, whether that changed or not."""
         parts = [file("repo/new", b"new"), hard_link("repo/second", "repo/new"), hard_link("repo/third", "repo/top")]
         delta = _archive(pristine, *_unchanged(), *parts)
         assert delta == {
@@ -175,13 +175,13 @@ class TestArchives:
         }
 
     def test_a_hard_link_to_what_is_not_looked_at(self, pristine: HostTree) -> None:
-        """H04: a name of a file in ``.git`` has no content that was seen, and is refused."""
+        """H04: a hard link to a file in ``.git``, whose content is not read, is refused."""
         with pytest.raises(TreeRefusedError, match="second: is a hard link") as refused:
             _archive(pristine, *_unchanged(), hard_link("repo/second", "repo/.git/HEAD"))
         assert refused.value.refusal is TreeRefusal.UNSAFE
 
     def test_modes_that_the_image_has(self, pristine: HostTree, image: Path) -> None:
-        """H06, H11: a set-id or closed file is refused, unless it is as the image has it."""
+        """H06, H11: a set-id or unreadable file is refused, unless it has the same mode in the image."""
         (image / "tool").write_text("x")
         (image / "tool").chmod(0o4755)
         assert _archive(pristine, *_unchanged(), file("repo/tool", b"x", mode=0o4755)) == {}
@@ -190,30 +190,30 @@ class TestArchives:
                 _archive(pristine, *_unchanged(), file("repo/top", b"top\n", mode=mode))
 
     def test_offenders_are_named(self, pristine: HostTree) -> None:
-        """H05: devices and FIFOs are refused by name, all of them."""
+        """H05: devices and FIFOs are refused, and the error names all of them."""
         with pytest.raises(TreeRefusedError) as refused:
             _archive(pristine, special("repo/pipe", tarfile.FIFOTYPE), special("repo/tty", tarfile.CHRTYPE))
         assert refused.value.offenders == ("pipe: is a device or FIFO", "tty: is a device or FIFO")
 
     @pytest.mark.parametrize("name", ["repo/../x", "repo//x", "repo/./x"])
     def test_names_that_no_engine_gives(self, pristine: HostTree, name: str) -> None:
-        """H13: a member whose name leads elsewhere is trouble with the engine, never a change."""
+        """H13: a member with an invalid path is an infrastructure error, and never a change."""
         with pytest.raises(InfrastructureError):
             _archive(pristine, file(name))
 
     def test_an_archive_that_was_cut_short(self, pristine: HostTree) -> None:
-        """L08: half an archive is trouble with the engine, never a candidate in which the rest is gone."""
+        """L08: a truncated archive is an infrastructure error, and the missing files do not count as deleted."""
         whole = b"".join(_collected(*_unchanged()).pieces)
         with pytest.raises(InfrastructureError, match="truncated"):
             read_changes(CollectedArchive(iter([whole[:2000]])), pristine)
 
 
 class TestBothForms:
-    """What holds for a layer holds for an archive."""
+    """Rules that apply to layers and to archives."""
 
     @pytest.mark.parametrize("form", ["layer", "archive"])
     def test_what_is_ignored_is_counted(self, pristine: HostTree, image: Path, upper: Path, form: str) -> None:
-        """C25: caches are left out and counted, also what a test run did to one of the image's."""
+        """C25: caches and ``.git`` are left out and counted, even if a cache of the image was changed."""
         (image / "kept/__pycache__").mkdir(parents=True)
         (image / "kept/__pycache__/gone.pyc").write_text("x")
         (image / "kept/__pycache__/x.py").write_text("y")
@@ -234,7 +234,7 @@ class TestBothForms:
 
     @pytest.mark.parametrize("limits", [TreeLimits(entries=1), TreeLimits(total_bytes=11)])
     def test_limits_hold_exactly(self, pristine: HostTree, upper: Path, limits: TreeLimits) -> None:
-        """C16, H08: changes at their limits are read; one more file or byte is refused."""
+        """C16, H08: changes that reach the limits exactly are read; one more file or byte is refused."""
         for name in ("x", "y"):
             (upper / name).write_text("123456")
         parts = [*_unchanged(), *(file(f"repo/{name}", b"123456") for name in ("x", "y"))]
@@ -247,7 +247,7 @@ class TestBothForms:
         assert of_layer.value.refusal is of_archive.value.refusal is TreeRefusal.TOO_LARGE
 
     def test_a_sparse_file_is_not_read(self, pristine: HostTree, upper: Path) -> None:
-        """H07: a file that claims more than may be changed is refused by its size alone."""
+        """H07: a sparse file that is larger than the limit for all changes is refused because of its size."""
         with (upper / "sparse").open("wb") as sparse:
             sparse.truncate(4 * 1024**3)
         with pytest.raises(TreeRefusedError) as refused:

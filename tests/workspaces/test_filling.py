@@ -1,4 +1,4 @@
-"""A workspace begins as its image's directory, or the task says why it cannot."""
+"""Tests of filling a new workspace with a copy of the image's directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    """Give a directory of an image."""
+    """Return a directory of an image."""
     (tmp_path / "image/a").mkdir(parents=True)
     (tmp_path / "image/a/file").write_bytes(b"content" * 100_000)
     (tmp_path / "image/empty").write_bytes(b"")
@@ -36,7 +36,7 @@ def _fill(image: Path, workspace: Path, limits: TreeLimits | None = None) -> tup
 
 
 def test_everything_is_copied(image: Path, workspace: Path) -> None:
-    """Files, directories, modes and links are as in the image; set-id bits are not."""
+    """Files, directories, links and modes are copied. Set-id bits are removed; owners may write their directories."""
     (image / "program").chmod(0o4711)
     (image / "a").chmod(0o2550)
     (image / "empty").chmod(0o600)
@@ -49,7 +49,7 @@ def test_everything_is_copied(image: Path, workspace: Path) -> None:
 
 @pytest.mark.parametrize("name", ["task.json", "securebench"])
 def test_what_is_the_frameworks_own(image: Path, workspace: Path, name: str) -> None:
-    """A13: an image that has what a workspace has of the framework cannot fill one."""
+    """A13: a directory of the image that contains a path reserved for SecureBench is refused."""
     (image / name).mkdir()
     with pytest.raises(MaterializationError) as refused:
         _fill(image, workspace)
@@ -57,7 +57,7 @@ def test_what_is_the_frameworks_own(image: Path, workspace: Path, name: str) -> 
 
 
 def test_what_could_not_be_sealed_again(image: Path, workspace: Path) -> None:
-    """H05: what is no plain file would fail every agent, so the task says so before one runs."""
+    """H05: a FIFO is refused, because no workspace that contains it could be sealed and every agent would fail."""
     os.mkfifo(image / "pipe")
     with pytest.raises(MaterializationError, match="pipe: is a FIFO") as refused:
         _fill(image, workspace)
@@ -65,7 +65,7 @@ def test_what_could_not_be_sealed_again(image: Path, workspace: Path) -> None:
 
 
 def test_links_are_copied_wherever_they_lead(image: Path, workspace: Path) -> None:
-    """H01: a link is data: nothing on the host follows it."""
+    """H01: links are copied with their targets unchanged, and are not followed."""
     targets = ("/etc/passwd", "/opt/venv/bin/python3", "../../up", "nowhere", "/proc/self/mem")
     for number, target in enumerate(targets):
         (image / f"out{number}").symlink_to(target)
@@ -74,14 +74,14 @@ def test_links_are_copied_wherever_they_lead(image: Path, workspace: Path) -> No
 
 
 def test_what_is_too_large(image: Path, workspace: Path) -> None:
-    """H08: an image's directory has the limits of a workspace."""
+    """H08: a directory of the image that exceeds the limits of a workspace is refused."""
     with pytest.raises(MaterializationError) as refused:
         _fill(image, workspace, TreeLimits(entries=2))
     assert refused.value.code == "image-workdir-too-large"
 
 
 def test_another_file_system(image: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where two file systems share no data, files are copied all the same."""
+    """If the kernel cannot copy data between two file systems (``EXDEV``), the files are copied in another way."""
 
     def refuse(*_: object) -> int:
         raise OSError(18, os.strerror(18))

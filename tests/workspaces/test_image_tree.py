@@ -1,4 +1,4 @@
-"""A tree of an image is read through no link, and says the same as the files themselves."""
+"""A directory of an image is read as it is, without following links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from securebench.workspaces.image_tree import HostTree
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Give the root of an unpacked image."""
+    """Return the root of an unpacked image."""
     (tmp_path / "srv/repo/a").mkdir(parents=True)
     (tmp_path / "srv/repo/a/file").write_text("content")
     (tmp_path / "srv/repo/program").write_text("#!")
@@ -27,7 +27,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_files_and_links(root: Path) -> None:
-    """A file has its content and executable bit, a link its target; a directory, and nothing, are nothing."""
+    """A file has its content and executable bit, a link its target. A directory or missing path gives ``None``."""
     with HostTree.of_image(root, "/srv/repo") as tree:
         assert tree.get(b"a/file") == FileVersion(b"content")
         assert tree.get(b"program") == FileVersion(b"#!", executable=True)
@@ -37,14 +37,14 @@ def test_files_and_links(root: Path) -> None:
 
 
 def test_no_link_is_followed(root: Path) -> None:
-    """H01, H02: nothing lies behind a link."""
+    """H01, H02: links are not followed, so no file is found below a link."""
     with HostTree.of_image(root, "/srv/repo") as tree:
         assert tree.get(b"out/passwd") is None
         assert set(tree.files()) == {b"a/file", b"program", b"link", b"out"}
 
 
 def test_what_lies_below(root: Path) -> None:
-    """The files below a directory, a file itself, and nothing below what is not there."""
+    """The paths below a directory, a link itself, and nothing for a missing path are yielded."""
     with HostTree.of_image(root, "/srv/repo") as tree:
         assert list(tree.files(b"a")) == [b"a/file"]
         assert list(tree.files(b"link")) == [b"link"]
@@ -53,14 +53,14 @@ def test_what_lies_below(root: Path) -> None:
 
 @pytest.mark.parametrize("directory", ["/absent", "/srv/repo/program", "/srv/other", "/srv/repo/out"])
 def test_a_directory_that_the_image_has_not(root: Path, directory: str) -> None:
-    """A directory that is missing, none, or behind a link is an error that names what to do."""
+    """A path is refused if it is missing, is not a directory, or has a link in it."""
     with pytest.raises(MaterializationError) as refused:
         HostTree.of_image(root, directory)
     assert refused.value.code == "image-workdir-missing"
 
 
 def test_descriptors_are_closed(root: Path) -> None:
-    """A tree that was closed, twice, holds no descriptor."""
+    """A closed tree has no open descriptor. Closing it twice is allowed."""
     before = len(list(Path("/proc/self/fd").iterdir()))
     tree = HostTree.of_image(root, "/srv/repo")
     tree.get(b"a/file")
@@ -71,7 +71,7 @@ def test_descriptors_are_closed(root: Path) -> None:
 
 
 def test_an_image_that_is_too_much_is_no_fault_of_a_candidate(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is an error of the machine, which is never a score."""
+    """An image with too many files raises ``OSError``, an error of the machine, so that the task is not scored."""
     monkeypatch.setattr(image_tree, "UNPACKED", TreeLimits(entries=1))
     with HostTree.of_image(root, "/srv/repo") as tree, pytest.raises(OSError, match="files of the image exceed"):
         list(tree.files())

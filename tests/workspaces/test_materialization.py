@@ -1,4 +1,4 @@
-"""What a component may see is laid out exactly, and what it may not see is nowhere near."""
+"""Each component gets exactly the files that it may see."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HIDDEN = Resource("answer", CANARY, Visibility.HIDDEN)
 
 @pytest.fixture
 def pack(tmp_path: Path) -> AssetRoot:
-    """Give an asset root with a file, a program and a directory in it."""
+    """Return an asset root with a file, and a directory with a program."""
     root = tmp_path / "pack" / "assets"
     (root / "data/inner").mkdir(parents=True)
     (root / "input.csv").write_text("1,2\n")
@@ -44,7 +44,7 @@ def pack(tmp_path: Path) -> AssetRoot:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Give an empty directory."""
+    """Return an empty directory."""
     path = tmp_path / "root"
     path.mkdir()
     return path
@@ -67,7 +67,7 @@ def _files(root: Path) -> dict[str, bytes]:
 
 
 def test_the_agent_finds_its_payload_and_its_values(root: Path) -> None:
-    """Contract 6: task.json and one file a public value, and nothing else."""
+    """Contract 6: the agent gets task.json and one file for each public value, and nothing else."""
     materializer = VisibilityAwareMaterializer(Component.AGENT)
     bundle = ResourceBundle((PUBLIC, Resource("choices", ["a", "b"], Visibility.PUBLIC)))
     materializer.materialize(materializer.plan(bundle, task_file="task.json"), root)
@@ -90,7 +90,7 @@ def test_the_agent_finds_its_payload_and_its_values(root: Path) -> None:
     ],
 )
 def test_each_component_finds_its_lanes(root: Path, component: Component, expected: set[str]) -> None:
-    """F06: each component's directory holds its own lanes alone."""
+    """F06: each component gets only the lanes that it may see."""
     materializer = VisibilityAwareMaterializer(component)
     bundle = ResourceBundle((PUBLIC, INPUTS, HIDDEN)).visible_to(component)
     materializer.materialize(materializer.plan(bundle), root)
@@ -101,7 +101,7 @@ def test_each_component_finds_its_lanes(root: Path, component: Component, expect
 
 
 def test_another_lane_is_never_planned() -> None:
-    """F18: a bundle that was not cut down is refused, not filtered in silence."""
+    """F18: a bundle with a resource that the component may not see is refused, not silently filtered."""
     with pytest.raises(MaterializationError) as refused:
         VisibilityAwareMaterializer(Component.AGENT).plan(ResourceBundle((PUBLIC, HIDDEN)))
     assert refused.value.code == "resource-not-visible"
@@ -109,7 +109,7 @@ def test_another_lane_is_never_planned() -> None:
 
 
 def test_only_listed_files_are_copied(root: Path, pack: AssetRoot) -> None:
-    """F06: a sibling of an asset stays in the pack."""
+    """F06: files next to an asset are not copied."""
     assert set(_lay_out(root, pack, [FileReference("input.csv")])) == {
         "input.csv",
         "securebench/public/assets.json",
@@ -117,7 +117,7 @@ def test_only_listed_files_are_copied(root: Path, pack: AssetRoot) -> None:
 
 
 def test_a_directory_is_copied_with_what_is_in_it(root: Path, pack: AssetRoot) -> None:
-    """A directory appears at its mount, programs stay programs."""
+    """A directory is copied to its mount with all its content, and programs stay executable."""
     files = _lay_out(root, pack, [FileReference("data", "given/data", read_only=False)])
     assert files["given/data/inner/one"] == b"one"
     modes = {path: stat.S_IMODE((root / "given/data" / path).stat().st_mode) for path in ("run.sh", "inner/one")}
@@ -125,7 +125,7 @@ def test_a_directory_is_copied_with_what_is_in_it(root: Path, pack: AssetRoot) -
 
 
 def test_a_read_only_asset_is_named(root: Path, pack: AssetRoot) -> None:
-    """D10: what must not change is 0444 and listed, for its component to mount it read-only."""
+    """D10: a read-only asset has mode 0444 and is reported as read-only, so that the caller can mount it read-only."""
     materializer = VisibilityAwareMaterializer(Component.AGENT)
     resource = _assets(FileReference("input.csv"), FileReference("data", read_only=False))
     done = materializer.materialize(materializer.plan(ResourceBundle((resource,)), public_assets=pack), root)
@@ -134,7 +134,7 @@ def test_a_read_only_asset_is_named(root: Path, pack: AssetRoot) -> None:
 
 
 def test_owners_are_those_who_may_write(root: Path, pack: AssetRoot) -> None:
-    """D10: the agent owns its files, but not a read-only asset, whose mode it could change."""
+    """D10: the agent owns its files, but not a read-only asset, because its owner could change its mode."""
     if os.getuid() != 0:
         pytest.skip("only root gives files away")
     materializer = VisibilityAwareMaterializer(Component.AGENT)
@@ -147,7 +147,7 @@ def test_owners_are_those_who_may_write(root: Path, pack: AssetRoot) -> None:
 
 
 def test_an_eval_file_appears_in_its_lane(root: Path, pack: AssetRoot) -> None:
-    """Contract 6: a file reference appears at its mount, by default under its path in the directory of its lane."""
+    """Contract 6: an eval file is copied to its mount, by default to its path below the directory of its lane."""
     resource = Resource(
         "test_files",
         None,
@@ -164,7 +164,7 @@ def test_an_eval_file_appears_in_its_lane(root: Path, pack: AssetRoot) -> None:
 
 
 def test_a_file_without_an_asset_root_is_refused() -> None:
-    """A reference that leads nowhere is refused in the plan."""
+    """A reference to a file is refused in the plan if the asset root is unknown."""
     with pytest.raises(MaterializationError, match="no asset root"):
         VisibilityAwareMaterializer(Component.AGENT).plan(ResourceBundle((_assets(FileReference("input.csv")),)))
 
@@ -183,7 +183,7 @@ def test_a_file_without_an_asset_root_is_refused() -> None:
     ],
 )
 def test_a_plan_never_collides(pack: AssetRoot, files: list[FileReference]) -> None:
-    """K14, F06: two files in one place, or one in the framework's, are refused before anything is written."""
+    """K14, F06: colliding mounts, mounts reserved for SecureBench, and sources outside the assets are refused."""
     bundle = ResourceBundle((PUBLIC, _assets(*files)))
     with pytest.raises(PathPolicyError):
         VisibilityAwareMaterializer(Component.AGENT).plan(bundle, public_assets=pack, task_file="given.json")
@@ -191,7 +191,7 @@ def test_a_plan_never_collides(pack: AssetRoot, files: list[FileReference]) -> N
 
 @pytest.mark.parametrize("kind", ["link", "link below", "linked directory", "fifo", "set-id", "absent"])
 def test_an_asset_that_turned_bad_is_refused(root: Path, pack: AssetRoot, host_canary: Path, kind: str) -> None:
-    """K13, H01, H05: an asset that was swapped after the pack was loaded neither leads out nor blocks."""
+    """K13, H01, H05: an asset that is a link, FIFO or set-id file, or missing, is refused without blocking."""
     path = "given/file"
     directory = pack.directory / "given"
     if kind == "linked directory":
@@ -219,7 +219,7 @@ def _set_asset_trap(file: Path, kind: str, canary: Path) -> None:
 
 @pytest.mark.parametrize("limits", [TreeLimits(total_bytes=5), TreeLimits(entries=2)])
 def test_all_assets_of_a_task_share_one_limit(root: Path, pack: AssetRoot, limits: TreeLimits) -> None:
-    """K13: what is small three times over is too large together."""
+    """K13: three assets that are within the limits alone are refused if they exceed them together."""
     for name in ("a", "b", "c"):
         (pack.directory / name).write_bytes(b"12")
     assert len(_lay_out(root, pack, [FileReference("a", "x"), FileReference("b", "y")], limits)) == 3
@@ -232,7 +232,7 @@ def test_all_assets_of_a_task_share_one_limit(root: Path, pack: AssetRoot, limit
 
 @pytest.mark.parametrize("kind", ["file", "link", "linked directory"])
 def test_what_lies_in_the_way_is_never_written_over(root: Path, host_canary: Path, kind: str) -> None:
-    """A13: a candidate that ships a path where our files go stops them; nothing is written through its links."""
+    """A13: a file or link in the way of a file of SecureBench is an error. Nothing is written through links."""
     place = root / "securebench/evaluation_inputs/tests.json"
     if kind == "linked directory":
         place.parent.parent.mkdir()
@@ -247,18 +247,18 @@ def test_what_lies_in_the_way_is_never_written_over(root: Path, host_canary: Pat
 
 
 def test_a_disk_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
-    """L07: a directory that is gone is the machine's fault, not the pack's."""
+    """L07: a missing target directory is an error of the machine, not of the pack."""
     materializer = VisibilityAwareMaterializer(Component.AGENT)
     with pytest.raises(StorageError):
         materializer.materialize(materializer.plan(ResourceBundle((PUBLIC,))), tmp_path / "absent")
 
 
 class TestAssetDigest:
-    """The digest that says whether an asset is still what it was."""
+    """The digest that shows whether an asset has changed."""
 
     @pytest.mark.parametrize("path", ["input.csv", "data"])
     def test_a_copy_has_the_digest_that_was_reported(self, root: Path, pack: AssetRoot, path: str) -> None:
-        """D10: as long as nobody changes it, an asset hashes to what materialisation said."""
+        """D10: an unchanged copy of an asset has the digest that materialisation reported."""
         materializer = VisibilityAwareMaterializer(Component.AGENT)
         plan = materializer.plan(ResourceBundle((_assets(FileReference(path, "x/y")),)), public_assets=pack)
         (asset,) = materializer.materialize(plan, root)
@@ -266,7 +266,7 @@ class TestAssetDigest:
 
     @pytest.mark.parametrize("change", ["content", "name", "more", "less", "kind", "mode"])
     def test_any_change_shows(self, pack: AssetRoot, change: str) -> None:
-        """D10: content, names, kinds and the executable bit all count."""
+        """D10: a change of content, a name, a kind, the executable bit or the number of files changes the digest."""
         before = asset_digest(pack.directory, "data")
         one = pack.directory / "data/inner/one"
         if change == "content":
@@ -285,7 +285,7 @@ class TestAssetDigest:
 
 
 def test_payloads_are_readable_and_sorted() -> None:
-    """Contract 6: two-space indent, sorted keys, a newline at the end, and letters as they are."""
+    """Contract 6: JSON has a two-space indent, sorted keys, a newline at the end, and unescaped letters."""
     assert json_bytes({"b": "größe", "a": [1]}) == '{\n  "a": [\n    1\n  ],\n  "b": "größe"\n}\n'.encode()
 
 
@@ -298,6 +298,6 @@ _JSON = st.recursive(
 
 @given(value=_JSON | st.text(st.characters(categories=("Cs", "Ll"))))
 def test_every_value_survives_the_way_through_a_file(value: object) -> None:
-    """Any JSON value, with lone surrogates in it too, is written as UTF-8 and read back as JSON has it."""
-    written = json_bytes(value).decode("utf-8")  # type: ignore[arg-type]  # hypothesis types it loosely
+    """Any JSON value, even with lone surrogates, is written as UTF-8 and read back as after ``json.dumps``."""
+    written = json_bytes(value).decode("utf-8")  # type: ignore[arg-type]  # hypothesis's type is too general
     assert json.loads(written) == json.loads(json.dumps(value))

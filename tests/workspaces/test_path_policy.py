@@ -1,4 +1,4 @@
-"""The path policy holds for whatever a task was built from, when its files are laid out."""
+"""Tests of the path rules that are checked when a task's files are laid out, whatever the task was built from."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UNSAFE_PATHS = (
     "a\u2024\u2024/b",
     "\ud800",
 )
-"""K12: paths that are not plain."""
+"""K12: paths that are absolute, not normalised, or have unsafe characters or names."""
 
 
 def _resource(lane: Visibility = Visibility.PUBLIC, name: str = "input") -> Resource:
@@ -43,7 +43,7 @@ def _resource(lane: Visibility = Visibility.PUBLIC, name: str = "input") -> Reso
 
 @pytest.mark.parametrize("path", UNSAFE_PATHS)
 def test_unsafe_paths_are_refused_everywhere(path: str) -> None:
-    """K12: a path that is not plain is refused as a source, as a mount and as the task file."""
+    """K12: an unsafe path is refused as a source, as a mount and as the task file."""
     for check in (require_source, require_task_file, lambda mount: require_mount(_resource(), mount)):
         with pytest.raises(PathPolicyError):
             check(path)
@@ -53,7 +53,7 @@ def test_unsafe_paths_are_refused_everywhere(path: str) -> None:
 @pytest.mark.parametrize("below", ["", "/x"])
 @pytest.mark.parametrize("denied", DENIED_MOUNTS)
 def test_denied_places_are_denied_in_every_lane(denied: str, below: str, lane: Visibility) -> None:
-    """A01, K14: nothing is mounted where other tools keep answers and scores, nor below, in any case of letters."""
+    """A01, K14: nothing is mounted at or below paths where other tools keep answers and scores, in any letter case."""
     for mount in (denied + below, denied.upper() + below):
         with pytest.raises(PathPolicyError):
             require_mount(_resource(lane), mount)
@@ -61,13 +61,13 @@ def test_denied_places_are_denied_in_every_lane(denied: str, below: str, lane: V
 
 @pytest.mark.parametrize("reserved", [*RESERVED_MOUNTS, ".GIT/config", "Task.json", "securebench/evaluator/x"])
 def test_a_public_asset_stays_out_of_the_frameworks_places(reserved: str) -> None:
-    """K14: no public asset takes the place of task.json, .git or securebench/."""
+    """K14: no public asset is mounted at or below task.json, .git or securebench/."""
     with pytest.raises(PathPolicyError):
         require_mount(_resource(), reserved)
 
 
 def test_an_eval_file_stays_below_the_root_of_its_lane() -> None:
-    """F06: a file of one lane never appears in the directory of another."""
+    """F06: a file of a lane that is not public may be mounted only below the directory of that lane."""
     inputs, hidden = _resource(Visibility.EVALUATION_INPUTS), _resource(Visibility.HIDDEN)
     assert require_mount(inputs, "securebench/evaluation_inputs/run.sh") == "securebench/evaluation_inputs/run.sh"
     for resource, mount in (
@@ -83,7 +83,7 @@ def test_an_eval_file_stays_below_the_root_of_its_lane() -> None:
 
 @pytest.mark.parametrize("component", Component)
 def test_a_component_is_given_its_lanes_and_no_other(component: Component) -> None:
-    """F18: a resource of another lane is refused by name of the lane, never laid out."""
+    """F18: a resource in a lane that the component may not see is refused, and the error names the lane."""
     for lane in Visibility:
         if lane in VISIBLE_TO[component]:
             require_visible(_resource(lane), component)
@@ -95,7 +95,7 @@ def test_a_component_is_given_its_lanes_and_no_other(component: Component) -> No
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "a\0", "x" * 300, "con", "a\\b", "\u202ex"])
 def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
-    """K12: the name of a field cannot lead its value out of its directory."""
+    """K12: a resource name that would make an unsafe file name is refused. An empty name gives ``.json``."""
     if name == "":
         assert value_path(_resource(name=name)) == "securebench/public/.json"
         return
@@ -108,29 +108,29 @@ def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
     [("a", "a"), ("a", "a/b"), ("a/b", "a"), ("a", "A"), ("A/b", "a"), ("caf\u00e9", "cafe\u0301"), ("ﬁ", "fi")],
 )
 def test_paths_that_collide_are_refused(one: str, other: str) -> None:
-    """K14: equal paths, and one below another, are refused, letters' case and spelling aside."""
+    """K14: equal paths, and a path below another, are refused. Letter case and Unicode normalization are ignored."""
     with pytest.raises(PathPolicyError, match="collide"):
         require_apart([one, "between", other])
 
 
 def test_siblings_are_apart() -> None:
-    """Paths that share a directory or a beginning do not collide."""
+    """Paths that only share a parent directory or a prefix do not collide."""
     require_apart(["a/b", "a/c", "ab", "a-b"])
 
 
 @pytest.mark.parametrize("path", ["task.json", "input.json", "given/task.json"])
 def test_a_task_file_may_lie_elsewhere(path: str) -> None:
-    """The tester may name the task file."""
+    """The tester may choose the path of the task file."""
     assert require_task_file(path) == path
 
 
 @pytest.mark.parametrize("path", ["securebench/public/x.json", ".git/config", "ground_truth", "eval/task.json"])
 def test_a_task_file_lies_in_no_special_place(path: str) -> None:
-    """K14: the task file is held to the same rules as any other."""
+    """K14: the task file is refused at a path that is reserved or where nothing may be mounted."""
     with pytest.raises(PathPolicyError):
         require_task_file(path)
 
 
 def test_an_unsafe_path_is_a_configuration_error() -> None:
-    """A caller that handles a wrong pack handles an unsafe path in it."""
+    """``PathPolicyError`` is a ``ConfigError``, so callers that handle invalid packs handle unsafe paths, too."""
     assert issubclass(PathPolicyError, ConfigError)

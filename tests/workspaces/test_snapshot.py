@@ -1,4 +1,4 @@
-"""Snapshots are the same for the same tree, hold only plain data, and end in bounded time whatever the tree is."""
+"""Snapshots are equal for equal trees, contain only plain data, and take bounded time for every tree."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _snapshot(root: Path, limits: TreeLimits | None = None) -> tuple[Snapshot, b
 
 
 def _outcome(root: Path) -> str:
-    """Return what becomes of the tree. Its archive can be a gigabyte, and is not kept."""
+    """Return the outcome of a snapshot of the tree. The archive is discarded, because it can have a gigabyte."""
     try:
         with Path(os.devnull).open("wb") as output:
             snapshot_tree(root, output)
@@ -46,7 +46,7 @@ def _members(data: bytes) -> dict[bytes, tarfile.TarInfo]:
 @pytest.mark.usefixtures("no_tools")
 @pytest.mark.parametrize("name", trees.TRAPS)
 def test_every_trap_ends_in_its_outcome(workspace: Path, host_canary: Path, name: str) -> None:
-    """H01, H02, H04 to H09, H11, H17, G01 to G16: each trap is sealed as data or refused by name, in bounded time."""
+    """H01, H02, H04 to H09, H11, H17, G01 to G16: each trap has its expected outcome in bounded time."""
     trap = trees.TRAPS[name]
     trap.build(workspace)
     with processor_seconds(MAX_SECONDS, with_kernel=name != "sparse_files"):
@@ -55,7 +55,7 @@ def test_every_trap_ends_in_its_outcome(workspace: Path, host_canary: Path, name
 
 @pytest.mark.parametrize("name", [name for name, trap in trees.TRAPS.items() if trap.entry in {"H01", "H05", "H11"}])
 def test_an_ordinary_user_sees_the_same_outcome(name: str) -> None:
-    """H11: who runs SecureBench does not change what becomes of a workspace."""
+    """H11: traps have the same outcome if an ordinary user runs SecureBench."""
     trap = trees.TRAPS[name]
     with open_directory() as root:
 
@@ -67,7 +67,7 @@ def test_an_ordinary_user_sees_the_same_outcome(name: str) -> None:
 
 
 def test_the_archive_depends_on_names_contents_links_and_modes_alone(tmp_path: Path) -> None:
-    """Owners, times, set-id bits and the order of creation leave no trace in the bytes."""
+    """Times, set-id bits, the order of creation and the mode of the top directory do not change the archive."""
     for number, names in enumerate((("a", "b"), ("b", "a"))):
         root = tmp_path / str(number)
         root.mkdir(mode=0o700 + number)
@@ -95,7 +95,7 @@ def test_the_format_does_not_drift(tmp_path: Path) -> None:
 
 
 def test_modes_survive_and_attributes_do_not(tmp_path: Path) -> None:
-    """H06, H17: a member has its mode without set-id bits, belongs to nobody, and carries no extended attribute."""
+    """H06, H17: a member has its mode without set-id bits, user and group 0, time 0, and no extended attributes."""
     (tmp_path / "file").write_text("content")
     (tmp_path / "file").chmod(0o600)
     os.setxattr(tmp_path / "file", "user.secret", b"value")
@@ -111,14 +111,14 @@ def test_modes_survive_and_attributes_do_not(tmp_path: Path) -> None:
 
 
 def test_odd_names_survive_as_bytes(workspace: Path) -> None:
-    """H09, A21: a name is bytes, and comes out of the archive as it went in."""
+    """H09, A21: names are bytes, and are stored unchanged in the archive."""
     trees.TRAPS["odd_names"].build(workspace)
     _, data = _snapshot(workspace)
     assert set(_members(data)) == set(trees.ODD_NAMES)
 
 
 def test_links_are_data(workspace: Path) -> None:
-    """H02: a loop is stored as the links that it is made of, and nothing is read through it."""
+    """H02: a loop of links is stored as links with their targets, and is not followed."""
     trees.TRAPS["link_loops"].build(workspace)
     _, data = _snapshot(workspace)
     links = {name: member.linkname for name, member in _members(data).items() if member.issym()}
@@ -126,14 +126,14 @@ def test_links_are_data(workspace: Path) -> None:
 
 
 def test_a_hard_link_is_a_copy(workspace: Path) -> None:
-    """H04: two names of one file are two files."""
+    """H04: two names of one file are stored as two files."""
     trees.TRAPS["hard_links"].build(workspace)
     _, data = _snapshot(workspace)
     assert all(member.isfile() and member.size == 7 for member in _members(data).values())
 
 
 def test_an_archive_in_a_workspace_is_just_a_file(workspace: Path) -> None:
-    """H13, H14: nothing is ever unpacked, so an archive is its bytes."""
+    """H13, H14: an archive in a workspace is stored as one file and is not unpacked."""
     with tarfile.open(workspace / "evil.tar", "w") as archive:
         archive.addfile(tarfile.TarInfo("../../escaped"))
     _, data = _snapshot(workspace)
@@ -141,16 +141,16 @@ def test_an_archive_in_a_workspace_is_just_a_file(workspace: Path) -> None:
 
 
 class TestReadFile:
-    """One file of a workspace."""
+    """Reading one file of a workspace."""
 
     def test_it_returns_the_bytes(self, workspace: Path) -> None:
-        """A file in a directory comes back as it is."""
+        """The content of a file in a subdirectory is returned unchanged."""
         (workspace / "out").mkdir()
         (workspace / "out/answer.txt").write_bytes(b"\x00answer\xff")
         assert read_file(workspace, "out/answer.txt", 100) == b"\x00answer\xff"
 
     def test_the_limit_is_exact(self, workspace: Path) -> None:
-        """A file of as many bytes as the limit is read, one more is not."""
+        """A file of exactly the limit is read, and a file that is one byte larger is refused."""
         (workspace / "answer").write_bytes(b"12345")
         assert read_file(workspace, "answer", 5) == b"12345"
         with pytest.raises(TreeRefusedError) as refused:
@@ -159,7 +159,7 @@ class TestReadFile:
 
     @pytest.mark.parametrize("kind", ["link", "dangling", "fifo", "directory", "locked", "set-id", "sparse", "absent"])
     def test_what_is_no_plain_file_is_refused_at_once(self, workspace: Path, host_canary: Path, kind: str) -> None:
-        """H01, H05, H06, H07, H11: a trap in place of the answer neither blocks, nor leads out, nor fills memory."""
+        """H01, H05, H06, H07, H11: a trap in place of the answer is refused, without blocking or following a link."""
         _set_answer_trap(workspace / "answer", kind, host_canary)
         expected = {"absent": TreeRefusal.MISSING, "sparse": TreeRefusal.TOO_LARGE}.get(kind, TreeRefusal.UNSAFE)
         with processor_seconds(1), pytest.raises(TreeRefusedError) as refused:
@@ -167,7 +167,7 @@ class TestReadFile:
         assert refused.value.refusal is expected
 
     def test_a_directory_that_is_a_link_is_not_followed(self, workspace: Path, host_canary: Path) -> None:
-        """H02: a link half-way is as bad as one at the end."""
+        """H02: a path is refused if one of its directories is a link."""
         (workspace / "out").symlink_to(host_canary.parent)
         with pytest.raises(TreeRefusedError, match="out: is not a directory, or has a link in its path"):
             read_file(workspace, f"out/{host_canary.name}", 1000)

@@ -1,4 +1,4 @@
-"""Running a piece of a test as an ordinary user, whoever runs the tests."""
+"""Run a part of a test as an ordinary user, even if root runs the tests."""
 
 from __future__ import annotations
 
@@ -18,34 +18,35 @@ if TYPE_CHECKING:
 
 ORDINARY_USER = 12345
 _IMPORTED_LATE = ("encodings.ascii", "encodings.idna", "securebench.images.build.registry_base")
-"""What is imported, with all that it imports itself, when it is first needed: too late for a user who cannot enter the
-home that the interpreter lies in."""
+"""Modules that would be imported, with their dependencies, only when they are first used. That is too late for a user
+who cannot enter the home directory that contains the interpreter."""
 
 
 @contextmanager
 def open_directory() -> Iterator[Path]:
-    """Give a temporary directory that an ordinary user may use, and remove it whatever is in it."""
+    """Yield a temporary directory that the ordinary user owns, and remove it with everything in it."""
     path = Path(tempfile.mkdtemp(prefix="securebench-user-"))
     if os.getuid() == 0:
         os.chown(path, ORDINARY_USER, ORDINARY_USER)
     try:
         yield path
     finally:
-        # Not shutil: it neither opens closed directories nor survives deep ones.
+        # Not shutil.rmtree: it cannot remove directories without permissions, or very deep ones.
         subprocess.run(["/bin/sh", "-c", 'chmod -R u+rwX "$1"; rm -rf "$1"', "sh", str(path)], check=True)
 
 
 def as_ordinary_user(function: Callable[[], None], *groups: int) -> None:
-    """Call ``function`` in a process of an ordinary user. Fails if it raises; its traceback goes to stderr.
+    """Call ``function`` in a child process of an ordinary user, and fail if it raises. Its traceback goes to stderr.
 
-    What it changes of its environment stays its own, whoever runs the tests.
+    If root runs the tests, the child runs as ``ORDINARY_USER`` with the supplementary ``groups``. Changes that
+    ``function`` makes to its process, such as its environment, do not affect the tests.
     """
     for name in _IMPORTED_LATE:
         importlib.import_module(name)
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", DeprecationWarning
-        )  # the child does little, and other threads hold no lock of it
+        )  # the child does little, and needs no lock that another thread may hold
         child = os.fork()
     if child == 0:
         status = 1

@@ -1,4 +1,4 @@
-"""Prints what sorted.txt holds. What it should hold is compared elsewhere, and stands nowhere here."""
+"""Print the lines of sorted.txt. The host compares them with the expected lines, which no sandbox ever sees."""
 
 import json
 import os

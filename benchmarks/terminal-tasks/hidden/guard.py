@@ -1,6 +1,6 @@
-"""What the checkers of this pack share: the candidate is shut out of the checker, and is run in bounds.
+"""Protect the checkers of this pack from the candidate's programs, and run these programs with limits.
 
-A checker ends with 0, or with a number that says what was wrong: nothing else of it is recorded.
+A checker exits with 0, or with a code that says what was wrong. Its output is not recorded.
 """
 
 import ctypes
@@ -19,19 +19,19 @@ RULE_BROKEN = 13
 _PR_SET_DUMPABLE = 4
 _LIMIT = 1 << 20
 
-# A program of the candidate runs as the checker's user. Without this it could trace the checker, or write its memory.
+# A program of the candidate runs as the checker's user. Without this, it could trace the checker or change its memory.
 if ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
     sys.exit(99)
 
 
 def require(condition, code=WRONG):
-    """End with ``code`` unless ``condition`` holds."""
+    """Exit with ``code`` unless ``condition`` is true."""
     if not condition:
         sys.exit(code)
 
 
 def read(path, limit=_LIMIT):
-    """Return the content of a regular file, which is no link."""
+    """Return the content of a regular file of at most ``limit`` bytes. Symbolic links are refused."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -44,7 +44,7 @@ def read(path, limit=_LIMIT):
 
 
 def run(argv, data=b"", seconds=10.0, cwd="."):
-    """Run a program of the candidate, and return what it printed."""
+    """Run a program of the candidate and return its stdout. Exit unless it succeeds within ``seconds``."""
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as printed:
         given.write(data)
         given.seek(0)
@@ -63,7 +63,7 @@ def run(argv, data=b"", seconds=10.0, cwd="."):
 
 
 def start(argv, stdin, stdout, cwd="."):
-    """Start a program of the candidate, in a session of its own and with nothing of the checker's environment."""
+    """Start a program of the candidate in a new session, without the checker's environment variables."""
     environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8"}
     try:
         return subprocess.Popen(
@@ -80,7 +80,7 @@ def start(argv, stdin, stdout, cwd="."):
 
 
 def stop(process):
-    """End what is left of a program and its session."""
+    """Kill a program and the other processes of its process group."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except OSError:

@@ -1,4 +1,4 @@
-"""The catalogue of attacks is read strictly, and everything that it refers to exists."""
+"""The catalogue of attacks: mistakes in it are refused, and everything that it refers to exists."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ sections:
 
 @cache
 def catalogue() -> tuple[CatalogueSection, ...]:
-    """Return the catalogue. Reading it takes too long for every process that collects these tests."""
+    """Return the catalogue. It is not read at import, because that would slow down each process that collects tests."""
     return read_catalogue()
 
 
@@ -59,7 +59,7 @@ def entries() -> dict[str, CatalogueEntry]:
 
 
 def test_the_catalogue_is_complete() -> None:
-    """Every section has entries, and each entry is a sentence or two of text."""
+    """All sections are there, in order, and the texts of each entry are sentences with a full stop."""
     assert [section.id for section in catalogue()] == list("ABCDEFGHIJKLMNO")
     for entry in entries().values():
         assert entry.attack.endswith(".")
@@ -68,7 +68,7 @@ def test_the_catalogue_is_complete() -> None:
 
 
 def test_every_probe_exists() -> None:
-    """A kind alone has an item that names the entry; a single probe is an item of its kind."""
+    """A probe is a known kind with an item for the entry, or ``kind/item`` with a known item of this kind."""
     kinds = {kind.name: kind for kind in KINDS}
     for entry in entries().values():
         for probe in entry.probes:
@@ -81,7 +81,7 @@ def test_every_probe_exists() -> None:
 
 
 def test_every_item_that_names_an_entry_is_used() -> None:
-    """An attack that names an entry is made when that entry is audited."""
+    """Each item of a kind that names an entry is among the probes of this entry."""
     for kind in KINDS:
         for item, entry_id in kind.items.items():
             if entry_id:
@@ -90,7 +90,7 @@ def test_every_item_that_names_an_entry_is_used() -> None:
 
 
 def test_every_test_exists() -> None:
-    """Each test that an entry refers to is a function, in a class if the reference says so."""
+    """Each test that an entry refers to is in the file, and in the class, that the entry names."""
     for entry in entries().values():
         for test in entry.tests:
             file, *names = test.split("::")
@@ -104,7 +104,7 @@ def test_every_test_exists() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_every_test_is_collected(request: pytest.FixtureRequest) -> None:
-    """Pytest finds each test that an entry refers to. If not all tests are run, it looks for the others."""
+    """Pytest finds each test that an entry refers to. Those not collected in this run are collected separately."""
     collected = {item.nodeid.partition("[")[0] for item in request.session.items}
     names = sorted({test for entry in entries().values() for test in entry.tests} - collected)
     if not names:
@@ -137,14 +137,14 @@ def _problem(tmp_path: Path, text: str) -> str:
     ],
 )
 def test_a_wrong_catalogue_is_refused_with_its_place(tmp_path: Path, old: str, new: str, where: str, what: str) -> None:
-    """Each problem has a line and a column."""
+    """A mistake in the catalogue is reported with its line and column."""
     problem = _problem(tmp_path, VALID.replace(old, new))
     assert f":{where}" in problem
     assert what in problem
 
 
 def test_entries_are_selected_by_patterns() -> None:
-    """An id, a pattern and any case are understood; a pattern without a match is an error."""
+    """Entries are selected by ids and patterns in upper or lower case. A pattern without a match is an error."""
     assert [entry.id for entry in entries_of(select_entries(catalogue(), ["b01", "N1*"]))] == [
         *("B01", "N10", "N11", "N12", "N13", "N14"),
     ]
@@ -157,7 +157,7 @@ def test_entries_are_selected_by_patterns() -> None:
 def test_the_security_page_shows_the_catalogue() -> None:
     """The page has a row for each entry, in order, with its texts and tests, and for each escape attempt.
 
-    All are contained.
+    No row has the outcome "not contained".
     """
     page = SECURITY_PAGE.read_text(encoding="utf-8")
     assert rows_of(page, "catalogue") == list(entries())

@@ -1,4 +1,4 @@
-"""Probes on the host: with its control switched off, each kind reports attacks that were not contained."""
+"""Probes on the host: attacks are contained, and are reported as not contained if the control is switched off."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SLOW = {"many_files", "deep_tree", "many files", "a deep tree"}
 
 @pytest.fixture
 def context(tmp_path: Path) -> Iterator[ProbeContext]:
-    """Give a scratch directory that hostile trees can be removed from."""
+    """Yield a context with a scratch directory, which is cleared afterwards even if it contains hostile trees."""
     scratch = tmp_path / "scratch"
     make_private_directory(scratch)
     yield ProbeContext(scratch)
@@ -38,7 +38,7 @@ def context(tmp_path: Path) -> Iterator[ProbeContext]:
 
 
 def outcomes(kind: str, context: ProbeContext, *names: str) -> dict[str, AuditOutcome]:
-    """Run some items of a kind, or all quick ones, and return the outcome of each."""
+    """Run the named items of a kind, or all items that are not slow, and return the outcome of each."""
     chosen = KINDS[kind]
     items = names or tuple(name for name in chosen.items if name not in SLOW)
     return {finding.item: finding.outcome for finding in chosen.run(context, items)}
@@ -46,7 +46,7 @@ def outcomes(kind: str, context: ProbeContext, *names: str) -> dict[str, AuditOu
 
 @pytest.mark.parametrize("kind", [name for name in KINDS if name != "output"])
 def test_everything_is_contained(kind: str, context: ProbeContext) -> None:
-    """Each attack of the kind has a result, and that is "contained"."""
+    """Every attack of the kind that is not slow has the outcome "contained"."""
     found = outcomes(kind, context)
     assert found
     assert set(found.values()) == {AuditOutcome.CONTAINED}
@@ -54,18 +54,18 @@ def test_everything_is_contained(kind: str, context: ProbeContext) -> None:
 
 @pytest.mark.slow
 def test_hostile_texts_stay_text(context: ProbeContext) -> None:
-    """The same for records in each form of output; each starts a process or writes a report."""
+    """Hostile texts in records are contained in each output format. Showing them starts a process or writes a file."""
     assert set(outcomes("output", context).values()) == {AuditOutcome.CONTAINED}
 
 
 class NaiveStore:
-    """A store that archives a tree as it is."""
+    """A candidate store that archives a tree without any check."""
 
     def __init__(self, _directory: Path) -> None:
-        """Ignore the place."""
+        """Ignore the directory."""
 
     def seal_tree(self, _kind: object, root: Path) -> None:
-        """Read the whole tree, and start a program as a version control tool would."""
+        """Archive the whole tree, and write the file that a git hook in the tree would write."""
         (root / "ran").write_text("a hook ran")
         with tarfile.open(fileobj=io.BytesIO(), mode="w") as archive:
             archive.add(root)
@@ -82,7 +82,7 @@ class LenientVerifier:
     family = "short_answer"
 
     def verify(self, _view: object, candidate: Any, _context: object) -> VerificationResult:
-        """Pass."""
+        """Return a passed verdict."""
         del candidate
         return VerificationResult(reason=None)
 
@@ -126,7 +126,7 @@ SWITCHED_OFF: dict[str, tuple[tuple[str, ...], Callable[[pytest.MonkeyPatch], ob
 def test_without_its_control_an_attack_is_not_contained(
     kind: str, context: ProbeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every probe can fail: it looks at what happened, not at the control."""
+    """A probe reports "not contained" if its control is replaced by code that stops no attack."""
     names, switch_off = SWITCHED_OFF[kind]
     switch_off(monkeypatch)
     assert set(outcomes(kind, context, *names).values()) == {AuditOutcome.NOT_CONTAINED}
@@ -136,7 +136,7 @@ def test_without_its_control_an_attack_is_not_contained(
 def test_an_archive_with_an_absolute_path_is_noticed_wherever_temporary_files_are(
     name: str, context: ProbeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the directory of the probe matters, not a file of the same name in the directory for temporary files."""
+    """A file named ``escaped`` in the directory for temporary files does not change the outcome of the probe."""
     temporary = context.scratch / "temporary"
     temporary.mkdir()
     (temporary / "escaped").touch()
@@ -147,7 +147,7 @@ def test_an_archive_with_an_absolute_path_is_noticed_wherever_temporary_files_ar
 
 
 def test_output_that_is_not_escaped_is_noticed(context: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page without escaping has elements of the text, and a table without it has formulas."""
+    """A table is reported as not contained if its cells are not escaped, and control characters in a text are found."""
     monkeypatch.setattr(pages._environment(), "autoescape", False)
     monkeypatch.setattr(tables, "csv_cell", lambda text: text)
     assert record_probes._obeyed("\x1b[2J") == "it contains control characters: U+001B"
@@ -155,7 +155,7 @@ def test_output_that_is_not_escaped_is_noticed(context: ProbeContext, monkeypatc
 
 
 def test_a_probe_that_raises_has_no_result(context: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unknown is never contained."""
+    """A probe that raises an error is reported as not contained."""
 
     def broken(*_: object) -> None:
         raise ValueError("broken")

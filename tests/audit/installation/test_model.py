@@ -1,4 +1,4 @@
-"""An entry is contained only if something was tried and nothing worked."""
+"""The outcome of a catalogue entry: "contained" requires at least one attack, and no attack that worked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOT_APPLICABLE = AuditOutcome.NOT_APPLICABLE
 
 
 def entry(*probes: str, tests: tuple[str, ...] = (), reason: str = "") -> CatalogueEntry:
-    """Return an entry with these checks."""
+    """Return a catalogue entry with these probes and tests."""
     return CatalogueEntry.model_construct(
         id="A01",
         title="One",
@@ -25,7 +25,7 @@ def entry(*probes: str, tests: tuple[str, ...] = (), reason: str = "") -> Catalo
 
 
 def result(outcome: AuditOutcome, item: str = "x", *, place: str = HOST, of: str = "A01") -> ProbeResult:
-    """Return the result of the probe ``code/x``."""
+    """Return a result of the probe ``code/ITEM``, whose entry is ``of``."""
     return ProbeResult("code", item, of, place, outcome, f"how {item}")
 
 
@@ -41,13 +41,13 @@ def result(outcome: AuditOutcome, item: str = "x", *, place: str = HOST, of: str
     ],
 )
 def test_the_worst_result_decides(outcomes: list[AuditOutcome], expected: AuditOutcome) -> None:
-    """One attack that worked is enough, and an entry whose probes did not run is never contained."""
+    """An entry is not contained if one of its attacks worked, or if none of its probes ran."""
     results = [result(outcome, f"item {number}") for number, outcome in enumerate(outcomes)]
     assert judge_entry(entry("code"), results).outcome is expected
 
 
 def test_only_its_own_probes_count() -> None:
-    """A kind alone means the items that name the entry; ``kind/item`` means one, whatever it names."""
+    """``kind`` selects the probes of this kind that name the entry; ``kind/item`` selects one, whatever it names."""
     others = [result(NOT_CONTAINED, "x", of="B01"), result(CONTAINED, "y", of="A01")]
     assert judge_entry(entry("code"), others).outcome is CONTAINED
     assert judge_entry(entry("code/x"), others).outcome is NOT_CONTAINED
@@ -55,7 +55,7 @@ def test_only_its_own_probes_count() -> None:
 
 
 def test_a_reason_names_what_worked_and_where() -> None:
-    """The first attacks that were not contained are named, with the place and what happened."""
+    """The reason of an entry names its first attacks that worked, with place and effect, and counts the others."""
     results = [result(NOT_CONTAINED, f"item {number}", place="crun") for number in range(5)]
     why = judge_entry(entry("code"), results).why
     assert why.startswith("code/item 0 on crun: how item 0; ")
@@ -63,12 +63,12 @@ def test_a_reason_names_what_worked_and_where() -> None:
 
 
 def test_an_entry_that_only_tests_show_is_not_checked() -> None:
-    """It is neither contained nor not applicable, and the tests are named."""
+    """An entry without probes has the outcome "not checked", and its reason names the tests that cover it."""
     judged = judge_entry(entry(tests=("tests/x.py::test_y",)), [])
     assert (judged.outcome, judged.why) == (AuditOutcome.NOT_CHECKED, "shown by tests/x.py::test_y")
 
 
 def test_an_entry_that_cannot_happen_says_why() -> None:
-    """The reason is the catalogue's."""
+    """An entry that is not applicable has the reason that the catalogue states."""
     judged = judge_entry(entry(reason="there is no such thing"), [])
     assert (judged.outcome, judged.why) == (NOT_APPLICABLE, "there is no such thing")

@@ -1,4 +1,4 @@
-"""An audit as a whole: which drivers it uses, what it says without any, and that it leaves nothing behind."""
+"""A whole audit: the drivers that it uses, its report if none is available, and the removal of its files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have temporary files in a directory of the test, which other users may enter."""
+    """Create temporary files in a directory of the test that other users may enter."""
     place = tmp_path / "tmp"
     place.mkdir()
     for path in (place, *list(place.parents)[:2]):
@@ -42,17 +42,17 @@ def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def audit(*entries: str, drivers: tuple[str, ...] = ()) -> AuditReport:
-    """Audit some entries."""
+    """Audit the catalogue entries with these ids or patterns."""
     return audit_installation(AuditRequest(select_entries(read_catalogue(), entries), drivers))
 
 
 def no_driver(name: str) -> NoReturn:
-    """Fail to open a driver."""
+    """Raise the error of a driver that is not installed."""
     raise EngineError(f"{name} is not installed")
 
 
 def test_a_machine_without_drivers_can_be_audited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Probes of sandboxes do not apply, those of the host run, and each missing driver has its reason."""
+    """Without drivers, sandbox probes are not applicable, host probes run, and each missing driver has a reason."""
     monkeypatch.setattr(run, "_open", no_driver)
     report = audit("B01", "E01", "E14", "N01")
     assert {name: result.outcome for name, result in report.entries.items()} == {
@@ -67,14 +67,14 @@ def test_a_machine_without_drivers_can_be_audited(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_driver_that_was_named_must_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user asked for it, so its error is the command's."""
+    """If a driver that the user named is not available, the audit raises its error."""
     monkeypatch.setattr(run, "_open", no_driver)
     with pytest.raises(EngineError, match="crun is not installed"):
         audit("B01", drivers=("crun",))
 
 
 def test_without_need_no_driver_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Entries that are checked on the host alone need no sandbox."""
+    """No driver is opened if the selected entries are checked only on the host."""
     monkeypatch.setattr(run, "_open", no_driver)
     assert audit("E*", drivers=("crun",)).drivers == ()
 
@@ -89,7 +89,7 @@ def test_without_need_no_driver_is_opened(monkeypatch: pytest.MonkeyPatch) -> No
 def test_verdicts_are_attacked_on_one_driver_unless_several_are_named(
     monkeypatch: pytest.MonkeyPatch, named: tuple[str, ...], expected: set[str]
 ) -> None:
-    """By default a driver that was not opened first runs only what depends on it."""
+    """By default only the first available driver runs the kinds marked ``once``. Each named driver runs all kinds."""
 
     def kind(name: str, *, once: bool) -> ProbeKind:
         def contained(_context: object, names: Collection[str]) -> list[ProbeFinding]:
@@ -112,7 +112,7 @@ def test_verdicts_are_attacked_on_one_driver_unless_several_are_named(
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("oci_driver")
 def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an audit with sandboxes and an image of its own, its files and that image are gone."""
+    """An audit removes its temporary files and the image with a repository that it built."""
     made: set[str] = set()
 
     def names_of(image: str) -> set[str]:

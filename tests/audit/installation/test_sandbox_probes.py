@@ -1,4 +1,4 @@
-"""Probes in sandboxes: a driver or a verifier that is weaker than it should be is reported as not contained."""
+"""Probes in sandboxes: if a driver or verifier is weakened, the attacks on it are reported as not contained."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ BY_NAME = {kind.name: kind for kind in KINDS}
 
 @pytest.fixture
 def context(oci_driver: SandboxDriver, base_image: ResolvedImage, tmp_path: Path) -> ProbeContext:
-    """Give what probes use, on the oci driver."""
+    """Return a context in which probes use the oci driver."""
     tmp_path.chmod(0o755)
     return ProbeContext(tmp_path, "crun", oci_driver, base_image)
 
 
 def outcomes(kind: str, context: ProbeContext, *names: str) -> dict[str, AuditOutcome]:
-    """Run some items of a kind in a new directory, and return the outcome of each."""
+    """Run the named items of a kind in a new directory, and return the outcome of each."""
     place = Path(tempfile.mkdtemp(dir=context.scratch))
     place.chmod(0o755)
     context = replace(context, scratch=place)
@@ -56,15 +56,15 @@ def outcomes(kind: str, context: ProbeContext, *names: str) -> dict[str, AuditOu
 
 
 def all_are(outcome: AuditOutcome, found: dict[str, AuditOutcome]) -> bool:
-    """Return whether there are results, and each is the same."""
+    """Return whether there are results, and all of them have this outcome."""
     return set(found.values()) == {outcome}
 
 
 class SeesTheHost(WrappedDriver):
-    """A driver whose sandboxes see the temporary directory of the host."""
+    """A driver whose sandboxes can access the temporary directory of the host."""
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
-        """Add a mount."""
+        """Create a sandbox with that directory mounted."""
         place = Path(tempfile.gettempdir()).resolve()
         mounts = (*spec.mounts, Mount(place, str(place), read_only=False))
         return super().create(replace(spec, mounts=mounts, tmpfs=()), persistent=persistent)
@@ -74,14 +74,14 @@ READS = "read a file of the host by its absolute path"
 
 
 def test_escapes_are_contained_and_an_open_host_is_noticed(context: ProbeContext) -> None:
-    """A file of the host can be read only where a directory of it is mounted."""
+    """A sandbox can read a file of the host only if the file's directory is mounted, and the probe then reports it."""
     assert all_are(AuditOutcome.CONTAINED, outcomes("breakout", context, READS))
     open_host = replace(context, driver=SeesTheHost(context.sandboxes[0]))
     assert all_are(AuditOutcome.NOT_CONTAINED, outcomes("breakout", open_host, READS))
 
 
 def test_the_host_is_checked_after_all_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unharmed host after no attempt shows nothing, so a check of the host makes all attempts."""
+    """A check of the host for damage first makes all attempts: without them, an undamaged host proves nothing."""
     made: list[list[str]] = []
 
     def record(_driver: object, _image: object, *, user: object, names: list[str]) -> list[object]:
@@ -107,7 +107,7 @@ def test_a_driver_that_lies_does_not_conform(context: ProbeContext) -> None:
 
 @pytest.mark.slow
 def test_a_proxy_that_allows_too_much_is_noticed(context: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The forbidden host can be reached only where the plan of the task allows it."""
+    """A sandbox reaches the forbidden host only if the egress plan allows it, and the probe then reports it."""
     assert all_are(AuditOutcome.CONTAINED, outcomes("egress", context, "proxy"))
     both = ("allowed.example", "other.example")
     monkeypatch.setattr(sandbox_probes, "EgressPlan", lambda domains, relay: EgressPlan(domains=both, relay=relay))
@@ -115,7 +115,7 @@ def test_a_proxy_that_allows_too_much_is_noticed(context: ProbeContext, monkeypa
 
 
 def test_a_key_in_any_form_is_reported_without_a_size(context: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Encoded forms of the key have another length than the key, so the message has no number of bytes."""
+    """The message about a readable key states no number of bytes, because encoded forms have other lengths."""
     monkeypatch.setattr(sandbox_probes, "_KEY_PARTS", (b"placeholder".hex().encode(), b"placeholder"))
     (finding,) = BY_NAME["egress"].run(context, ["keys"])
     assert finding.outcome is AuditOutcome.NOT_CONTAINED
@@ -123,7 +123,7 @@ def test_a_key_in_any_form_is_reported_without_a_size(context: ProbeContext, mon
 
 
 def test_code_in_the_process_of_the_tests_is_noticed(context: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The frames of the tests contain the answer only where both share a process."""
+    """If code shares a process with its tests, at least one cheat works and is reported as not contained."""
     names = ("patch modules that tests use", "equal to everything")
     assert all_are(AuditOutcome.CONTAINED, outcomes("code", context, *names))
     monkeypatch.setattr(candidate_probes, "judge_code", partial(judge, isolation="shared"))
@@ -131,7 +131,7 @@ def test_code_in_the_process_of_the_tests_is_noticed(context: ProbeContext, monk
 
 
 def test_a_checker_whose_exit_code_is_lost_is_noticed(context: ProbeContext) -> None:
-    """Workspaces pass only where the driver reports success for every command."""
+    """If the driver reports success for every command, wrong workspaces pass and are reported as not contained."""
     names = ("every known verdict file", "nothing")
     assert all_are(AuditOutcome.CONTAINED, outcomes("workspace", context, *names))
     lying = replace(context, driver=LyingDriver(context.sandboxes[0], process=AlwaysSucceeds))
@@ -140,13 +140,13 @@ def test_a_checker_whose_exit_code_is_lost_is_noticed(context: ProbeContext) -> 
 
 @pytest.fixture
 def with_repository(context: ProbeContext, base_image: ResolvedImage) -> Iterator[ProbeContext]:
-    """Give the image with a repository, too, and a driver that is closed before the image is removed."""
+    """Yield a context with a repository image, and with a driver that is closed before the image is removed."""
     with repository_image(base_image.reference) as name, closing(OciDriver()) as driver:
         yield replace(context, driver=driver, repository_image=name)
 
 
 def test_tests_without_evidence_are_noticed(with_repository: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change that ends the process passes only where nothing but the exit code counts."""
+    """A change that ends the test process passes only if the verdict rests on the exit code alone."""
     names = ("os._exit(0) at import", "pytest.ini collects only")
     assert all_are(AuditOutcome.CONTAINED, outcomes("repository", with_repository, *names))
     by_exit_code = partial(unittest_job, command=["sh", "-c", "python3 -m unittest tests.test_numbers"], expect={})
@@ -155,22 +155,22 @@ def test_tests_without_evidence_are_noticed(with_repository: ProbeContext, monke
 
 
 def test_without_a_known_solution_there_is_no_result(context: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cheats that fail show nothing if everything fails."""
+    """If the known solution fails, a cheat that fails proves nothing and is reported as not contained."""
     monkeypatch.setattr(candidate_probes, "_SORTS", "def solve(xs): return None")
     assert all_are(AuditOutcome.NOT_CONTAINED, outcomes("code", context, "SIGKILL"))
 
 
 class Broken(WrappedDriver):
-    """A driver that creates no sandboxes."""
+    """A driver that cannot create sandboxes."""
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
-        """Fail."""
+        """Raise an error of the engine."""
         raise EngineError("the engine is gone")
 
 
 @pytest.mark.parametrize(("kind", "item"), [("workspace", "nothing"), ("code", "SIGKILL"), ("breakout", READS)])
 def test_an_engine_that_fails_is_never_contained(context: ProbeContext, kind: str, item: str) -> None:
-    """Trouble of the machine gives no result, which the audit reports as not contained."""
+    """An error of the engine gives "no result", which the audit reports as not contained."""
     from securebench.audit.installation.catalogue import CatalogueEntry
     from securebench.audit.installation.run import AuditRequest, _run_kind
 

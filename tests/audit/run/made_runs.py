@@ -1,4 +1,4 @@
-"""A small finished run made from fakes by the code of real runs, and ways to change it."""
+"""A small finished run, and functions that change it. The code is that of real runs, agent and verifiers are fakes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from securebench.tasks import AgentView
 
 WRONG = ("pack/task-1", "pack/task-4")
-"""Tasks that the agent fails."""
+"""Tasks for which the agent gives a wrong answer."""
 
 
 def _answer(_number: int, view: AgentView, context: ProduceContext) -> AgentResult:
@@ -42,9 +42,9 @@ def _no_provider(number: int, view: AgentView, context: ProduceContext) -> Agent
 
 
 def make_run(root: Path) -> Path:
-    """Run five short answers and one task without a verifier. One of them had an error first, and was resumed.
+    """Run five tasks with short answers and one task whose family has no verifier, and return the run directory.
 
-    Return the run directory; the pack is ``root/pack``.
+    The first attempt at one task ends in an error, and the run is resumed. The pack is ``root/pack``.
     """
     root.mkdir()
     write_run(root, 5)
@@ -56,13 +56,13 @@ def make_run(root: Path) -> Path:
 
 
 def copy_of(directory: Path, target: Path) -> Path:
-    """Copy a run."""
+    """Copy a run or a pack, and return the copy."""
     shutil.copytree(directory, target)
     return target
 
 
 def verify(directory: Path, *, with_pack: bool = False, **evidence: Any) -> RunReport:
-    """Verify a run, also against its own pack."""
+    """Verify a run, and with ``with_pack`` compare it with the pack next to its directory."""
     if with_pack:
         pack = directory.parent / "pack"
         evidence["pack"] = load_benchmark_pack(pack / "manifest.yaml", pack / "tasks.jsonl")
@@ -79,7 +79,7 @@ def failed(report: RunReport) -> dict[str, list[str]]:
 
 
 def edit_lines(directory: Path, change: Callable[[list[dict[str, Any]]], object], name: str = JOURNAL) -> None:
-    """Change records, and nothing else."""
+    """Change records in a file, without updating the hash chain and the closing of the run."""
     path = directory / name
     records = [json.loads(line) for line in path.read_bytes().splitlines()]
     change(records)
@@ -87,7 +87,7 @@ def edit_lines(directory: Path, change: Callable[[list[dict[str, Any]]], object]
 
 
 def rebuild(directory: Path, change: Callable[[list[dict[str, Any]]], object] | None = None) -> None:
-    """Change records of the journal, and chain and close the run again, as a forger does with our own code."""
+    """Change records of the journal, and recompute hash chain and closing with SecureBench's code, as a forger can."""
     header = read_header(directory, older=True, check_root=False)
     assert header is not None
     names = [name for name in (JOURNAL, SUPERSEDED) if (directory / name).exists()]

@@ -1,4 +1,4 @@
-"""Mutations of a finished run. Whatever is changed, verify-run must not say that all is well."""
+"""Mutations of the files of a finished run. ``verify-run`` must find a problem after each of them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 FILES = (HEADER, JOURNAL, SUPERSEDED)
 _MASKS = (0x01, 0x20, 0x80, 0x02, 0x10)
-"""Bits to flip: neighbouring digits and letters, the other case, no ASCII, and two more."""
+"""Bits to flip: the first three give a neighbouring digit or letter, the other case, and a byte that is not ASCII."""
 
 
 def exit_code(directory: Path) -> int:
-    """Return the exit code of verify-run: that of the checks, or 1 for an error."""
+    """Return the exit code of ``verify-run``: that of its checks, or 1 after a :class:`ConfigError`."""
     try:
         return verify(directory).exit_code
     except ConfigError:
@@ -27,7 +27,7 @@ def exit_code(directory: Path) -> int:
 
 
 def flips(data: bytes, count: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """Yield ``data`` with one byte changed: every byte, or ``count`` of them, as far apart as possible."""
+    """Yield ``(position, changed data)`` for every byte, or for about ``count`` evenly spaced bytes."""
     step = 1 if count is None else max(1, len(data) // count)
     for number, at in enumerate(range(0, len(data), step)):
         mask = _MASKS[number % len(_MASKS)]
@@ -35,7 +35,7 @@ def flips(data: bytes, count: int | None = None) -> Iterator[tuple[int, bytes]]:
 
 
 def line_changes(data: bytes, foreign: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield ``data`` with lines dropped, duplicated, swapped, inserted from another run, and cut off."""
+    """Yield ``(description, changed data)``: lines are dropped, doubled, moved, cut, or taken from ``foreign``."""
     lines, others = data.splitlines(keepends=True), foreign.splitlines(keepends=True)
     for at, line in enumerate(lines):
         yield f"line {at} dropped", b"".join(lines[:at] + lines[at + 1 :])
@@ -60,7 +60,7 @@ def line_changes(data: bytes, foreign: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def survivors(directory: Path, name: str, variants: Iterator[tuple[object, bytes]]) -> list[object]:
-    """Return the changes of a file that verify-run did not notice. The file is restored afterwards."""
+    """Return the variants of a file for which ``verify-run`` finds no problem. The file is restored afterwards."""
     path = directory / name
     original = path.read_bytes()
     found = []

@@ -1,8 +1,8 @@
-"""Edits of a finished run by somebody who wants another score: verify-run catches and names each.
+"""Edits of a finished run by somebody who wants another score: ``verify-run`` finds each edit and states the problem.
 
-The numbers are those of the list of edits that an earlier version accepted. Each is made in two ways: plainly, and by
-a forger who chains and closes the run again with the code of SecureBench. What such a forger changes consistently only
-a signature shows.
+The numbers refer to a list of edits that an earlier version accepted. Edits are made in two ways: directly, and by a
+forger who recomputes the hash chain and the closing with the code of SecureBench. If such a forger changes everything
+consistently, only a comparison with the pack or a signature can reveal it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run(original: Path, tmp_path: Path) -> Path:
 
 
 def test_the_run_itself_is_right(run: Path) -> None:
-    """Nothing fails, with and without the pack, and a copy is as good as the original."""
+    """No check of an unchanged copy of the run fails, with or without the pack."""
     for with_pack in (True, False):
         report = verify(run, with_pack=with_pack)
         assert failed(report) == {}
@@ -69,12 +69,12 @@ def _contradict(record: dict[str, Any]) -> None:
 
 
 def _into(section: str, **values: Any) -> Change:
-    """Change values in the provenance of the first failure."""
+    """Return a change of values in the provenance of the first failed record."""
     return lambda records: _failure(records)["provenance"][section].update(values)
 
 
 def _as(**values: Any) -> Change:
-    """Change values of the first failure."""
+    """Return a change of values in the first failed record."""
     return lambda records: _failure(records).update(values)
 
 
@@ -129,7 +129,7 @@ EDITS: dict[str, tuple[Change, int, str]] = {
 
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edited_record_is_caught_and_named(run: Path, name: str) -> None:
-    """The exit code is that of the kind of problem, and a problem has the file, the line and the reason."""
+    """An edited record gives the exit code for its kind of problem, and a problem with file, line and reason."""
     change, code, reason = EDITS[name]
     edit_lines(run, change)
     report = verify(run)
@@ -171,7 +171,7 @@ FORGED: dict[str, tuple[Change, int, str]] = {
 
 @pytest.mark.parametrize("name", FORGED)
 def test_a_forged_record_is_caught_and_named(run: Path, name: str) -> None:
-    """A contradiction shows, although the chain and the closing are those of the changed records."""
+    """A contradiction in the records is found even if the hash chain and the closing were recomputed."""
     change, code, reason = FORGED[name]
     rebuild(run, change)
     report = verify(run)
@@ -181,7 +181,10 @@ def test_a_forged_record_is_caught_and_named(run: Path, name: str) -> None:
 
 
 def test_a_forger_who_changes_everything_consistently_needs_the_pack_or_a_signature_to_be_caught(run: Path) -> None:
-    """Edit 1, chained and closed again: without a signature nothing is wrong with it, and the report says so."""
+    """A consistent change of a verdict (edit 1) passes without a signature, even with the pack. Changed tags do not.
+
+    The report says that no signature was checked.
+    """
     rebuild(run, lambda records: _pass_it(_failure(records)))
     report = verify(run, with_pack=True)
     assert report.exit_code == 0
@@ -215,7 +218,7 @@ def _rename(record: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", OF_PACK)
 def test_what_is_not_of_the_pack_is_caught(run: Path, name: str) -> None:
-    """8, 9 and 7: with the pack, ids, families, rows and tags are compared with its own."""
+    """8, 9 and 7: ids, families, rows, tags and resources in records are compared with those of a given pack."""
     change, reason = OF_PACK[name]
     rebuild(run, change)
     report = verify(run, with_pack=True)
@@ -245,7 +248,7 @@ def _edit(run: Path, *path: str, to: object) -> None:
     ],
 )
 def test_a_changed_header_is_caught(run: Path, path: tuple[str, ...]) -> None:
-    """14: every value of run.json is covered by the root hash, also what affects nothing."""
+    """14: the root hash covers every value of run.json, even values that do not affect verdicts."""
     _edit(run, *path, to="2020")
     report = verify(run)
     assert "run.json: 'closing.root' is not the hash of the rest of this file" in failed(report)["root"]
@@ -253,7 +256,7 @@ def test_a_changed_header_is_caught(run: Path, path: tuple[str, ...]) -> None:
 
 
 def test_a_header_that_is_not_closed_any_more_is_caught(run: Path) -> None:
-    """Whoever removes the closing has a run that was not closed, and whoever removes the header has none."""
+    """A run whose closing was removed is not closed (17), and a run without its run.json is not readable (10)."""
     content = json.loads((run / HEADER).read_bytes())
     del content["closing"]
     (run / HEADER).write_bytes((json.dumps(content, indent=2) + "\n").encode("ascii"))
@@ -263,7 +266,7 @@ def test_a_header_that_is_not_closed_any_more_is_caught(run: Path) -> None:
 
 
 def test_duplicate_keys_are_caught(run: Path) -> None:
-    """12: two readers could use different values."""
+    """12: a record with a duplicate key is damaged, because two readers could use different values."""
     path = run / JOURNAL
     path.write_bytes(path.read_bytes().replace(b'"passed": false', b'"passed": false, "passed": true', 1))
     report = verify(run)
@@ -275,7 +278,7 @@ def test_duplicate_keys_are_caught(run: Path) -> None:
 
 
 def test_changed_candidates_are_caught(run: Path) -> None:
-    """13: a changed, a missing and an added file, and a missing directory."""
+    """13: a changed, missing or added candidate is a problem, and so is a missing directory of candidates."""
     files = sorted((run / "candidates").iterdir())
     files[0].chmod(0o600)
     files[0].write_text("other")
@@ -295,7 +298,7 @@ def test_changed_candidates_are_caught(run: Path) -> None:
 
 
 def test_a_changed_trajectory_is_caught_and_a_missing_one_is_reported(run: Path) -> None:
-    """Trajectories are the agents' own reports: they may be left out, but not changed."""
+    """A missing trajectory is allowed, because it is only a self-report of the agent. A changed one is a problem."""
     first, *others = sorted((run / "trajectories").iterdir())
     for path in others:
         path.unlink()
@@ -308,7 +311,7 @@ def test_a_changed_trajectory_is_caught_and_a_missing_one_is_reported(run: Path)
 
 @pytest.mark.parametrize("change", ["edited", "removed", "added"])
 def test_every_egress_log_is_compared_with_the_closing(run: Path, change: str) -> None:
-    """Worker processes write logs of their own, ``egress-PID.jsonl``, and the closing has their digests, too."""
+    """The closing also has the digests of the logs ``egress-PID.jsonl`` of worker processes, so changes are found."""
     log = run / "egress-41.jsonl"
     log.write_text("{}\n")
     rebuild(run)
@@ -326,7 +329,7 @@ def test_every_egress_log_is_compared_with_the_closing(run: Path, change: str) -
 
 
 def test_a_superseded_record_that_is_removed_or_changed_is_caught(run: Path) -> None:
-    """11: a retry cannot be made to look like a first attempt."""
+    """11: a removed or changed superseded record is found, so a second attempt cannot look like a first one."""
     saved = (run / "superseded.jsonl").read_bytes()
     (run / "superseded.jsonl").unlink()
     report = verify(run)
@@ -341,7 +344,7 @@ def test_a_superseded_record_that_is_removed_or_changed_is_caught(run: Path) -> 
 
 
 def test_a_candidate_that_was_never_judged_does_not_make_a_run_look_edited(tmp_path: Path) -> None:
-    """A task that was stopped after its candidate was sealed has no record: closing the run removes the candidate."""
+    """A candidate that was sealed but not judged, because the run was stopped, is removed when the run is closed."""
     write_run(tmp_path, 3)
 
     def seal_another(number: int, _view: AgentView, context: ProduceContext) -> AgentResult:

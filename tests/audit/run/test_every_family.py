@@ -1,4 +1,4 @@
-"""Verification of runs of every family, made on real sandboxes."""
+"""Verification of a run that used real sandboxes, with a task of every family that has a verifier, and one pending."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.oci, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory, oci_driver: OciDriver) -> Path:
-    """Return a finished run with a task of every family, next to its pack."""
+    """Return a finished run with a task of every family that has a verifier, and one pending task, next to its pack."""
     build_images()
     run = EveryFamilyRun(tmp_path_factory.mktemp("every") / "run", oci_driver)
     done = run.finish(seconds=600)
@@ -43,7 +43,7 @@ def run(original: Path, tmp_path: Path) -> Path:
 
 
 def test_a_run_of_every_family_is_right(run: Path) -> None:
-    """Every family has a record, all checks hold, and the pack is the one that was run."""
+    """A run with records of all these families passes all checks, including the comparison with its pack."""
     records = [json.loads(line) for line in (run / JOURNAL).read_bytes().splitlines()]
     assert {record["task_type"] for record in records} == {
         *("multiple_choice", "short_answer", "free_response", "code_completion"),
@@ -55,7 +55,7 @@ def test_a_run_of_every_family_is_right(run: Path) -> None:
 
 
 def test_a_bundle_of_it_is_right(run: Path, tmp_path: Path) -> None:
-    """Packed, unpacked by tar, and also without unpacking it."""
+    """A bundle of the run passes as it is, and after tar has unpacked it."""
     bundle = tmp_path / "run.tar.zst"
     for arguments in (["bundle", run, "-o", bundle], ["verify-run", bundle, "--pack", run.parent / "pack"]):
         command = [sys.executable, "-m", "securebench", *map(str, arguments)]
@@ -69,7 +69,10 @@ def test_a_bundle_of_it_is_right(run: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_redacted", [True, False])
 def test_a_path_with_a_credential_does_not_make_a_run_look_edited(run: Path, is_redacted: bool) -> None:
-    """An agent can put the value of one of its variables into a file name. The record then has the path redacted."""
+    """A path in a recorded patch may differ from the sealed one only if the record says that it was redacted.
+
+    This happens if an agent uses the value of one of its variables as a file name.
+    """
 
     def redact(records: list[dict[str, Any]]) -> None:
         (record,) = (record for record in records if record["task_type"] == "repo_patch")
@@ -85,7 +88,7 @@ def test_a_path_with_a_credential_does_not_make_a_run_look_edited(run: Path, is_
 
 @pytest.mark.parametrize("name", FILES[:2])
 def test_no_flipped_byte_is_overlooked(run: Path, name: str) -> None:
-    """A sample over the whole file."""
+    """``verify-run`` finds a change of each of about 150 bytes, evenly spaced over the file."""
     assert survivors(run, name, flips((run / name).read_bytes(), SAMPLE)) == []
 
 
@@ -94,18 +97,18 @@ def test_no_flipped_byte_is_overlooked(run: Path, name: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", FILES[:2])
 def test_no_flipped_byte_is_overlooked_anywhere(run: Path, name: str) -> None:
-    """Every byte of the records, and of run.json."""
+    """``verify-run`` finds a change of any byte of run.json or the journal."""
     assert survivors(run, name, flips((run / name).read_bytes())) == []
 
 
 def test_no_line_is_dropped_added_or_moved_unnoticed(run: Path) -> None:
-    """Dropped, duplicated, swapped, and cut at every line."""
+    """``verify-run`` finds any line of the journal that was dropped, duplicated, swapped or cut off."""
     data = (run / JOURNAL).read_bytes()
     assert survivors(run, JOURNAL, line_changes(data, b"")) == []
 
 
 def test_no_candidate_is_replaced_unnoticed(run: Path) -> None:
-    """Text, code, a patch and a workspace: by the next one, by one bit, and by nothing."""
+    """``verify-run`` finds a candidate that was replaced by another one, changed in one byte, or emptied."""
     files = sorted((run / "candidates").iterdir())
     assert len(files) >= 5
     for path, other in zip(files, [*files[1:], files[0]], strict=True):

@@ -1,4 +1,4 @@
-"""Run directories that somebody made to harm whoever checks them: nothing blocks, grows or is followed."""
+"""Hostile run directories: ``verify-run`` does not block, follows no link, and limits its time and its report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(original: Path, tmp_path: Path) -> Path:
-    """Return a copy of the run."""
+    """Return a copy of the run that may be changed."""
     return copy_of(original, tmp_path / "run")
 
 
@@ -43,7 +43,7 @@ def _first_candidate(run: Path) -> Path:
     ("name", "code"), [("run.json", 10), ("candidates.jsonl", 10), ("superseded.jsonl", 10), ("candidates", 13)]
 )
 def test_only_regular_files_are_read(run: Path, name: str, code: int, kind: str) -> None:
-    """A FIFO does not block, and a link is not followed, although it leads to the right file."""
+    """A FIFO, a directory or a link in place of a file is a problem, even if the link leads to the right file."""
     moved = (run / name).rename(run.parent / "moved")
     if kind == "link":
         (run / name).symlink_to(moved)
@@ -58,7 +58,7 @@ def test_only_regular_files_are_read(run: Path, name: str, code: int, kind: str)
 @pytest.mark.parametrize("size", [GIB, TIB])
 @pytest.mark.parametrize("name", ["run.json", "candidates.jsonl", "superseded.jsonl", "egress.jsonl", "candidate"])
 def test_sparse_files_cost_no_time(run: Path, name: str, size: int) -> None:
-    """A terabyte of nothing would take hours to hash."""
+    """A sparse file of up to 1 TiB is refused without being hashed, which would take hours."""
     path = _first_candidate(run) if name == "candidate" else run / name
     path.touch()
     path.chmod(0o600)
@@ -83,7 +83,7 @@ DAMAGED: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("name", DAMAGED)
 @pytest.mark.parametrize("file", ["run.json", "candidates.jsonl"])
 def test_damaged_files_cost_little_time(run: Path, file: str, name: str) -> None:
-    """Reading stops early, and problems are counted, not collected."""
+    """A damaged file is refused within a limited time, and a check reports at most ``MAX_PROBLEMS`` problems."""
     (run / file).write_bytes(DAMAGED[name]())
     with processor_seconds(20):
         report = verify(run)
@@ -92,7 +92,7 @@ def test_damaged_files_cost_little_time(run: Path, file: str, name: str) -> None
 
 
 def test_unknown_candidates_are_not_all_listed(run: Path) -> None:
-    """A directory of very many files is not read to its end."""
+    """In a directory of very many unknown candidates, only the first 1,000 are counted, and 20 are reported."""
     for number in range(20_000):
         os.close(os.open(run / "candidates" / f"{number:064x}", os.O_CREAT | os.O_WRONLY))
     with processor_seconds(5):
@@ -152,12 +152,15 @@ HARMLESS = {
     "strange evidence",
     "isolation of a list",
 }
-"""They mean nothing, and are not used."""
+"""Strange values that are not a problem, because no check uses them."""
 
 
 @pytest.mark.parametrize("name", STRANGE)
 def test_strange_values_are_problems_and_never_internal_errors(run: Path, name: str) -> None:
-    """Chain and closing are made for them, so every check gets to see them."""
+    """A strange value in a record is a problem, unless it is harmless, and never an internal error.
+
+    Hash chain and closing are recomputed, so that the value reaches every check.
+    """
     rebuild(run, lambda records: STRANGE[name](records[0]))
     report = verify(run)
     assert bool(failed(report)) is (name not in HARMLESS)
@@ -166,7 +169,7 @@ def test_strange_values_are_problems_and_never_internal_errors(run: Path, name: 
 
 @pytest.mark.slow
 def test_many_records_are_checked_in_seconds(tmp_path: Path) -> None:
-    """The time for each is less than a millisecond."""
+    """Verification of a run takes less than a millisecond of processor time per record."""
     run = tmp_path / "run"
     candidate = sealed_text(run, "Answer: 42\n")
     write_run(run, [replace(record, candidate=candidate) for record in records(4000)])
@@ -177,7 +180,7 @@ def test_many_records_are_checked_in_seconds(tmp_path: Path) -> None:
 
 
 def test_a_run_in_progress_is_not_closed(run: Path) -> None:
-    """Its files may not belong together yet."""
+    """A run in progress fails only the check "closed", because its files may not be consistent yet."""
     reopen(run)
     with RunLock(run):
         report = verify(run)
@@ -187,7 +190,7 @@ def test_a_run_in_progress_is_not_closed(run: Path) -> None:
 
 
 def test_a_file_that_a_killed_run_left_is_no_problem_until_the_run_is_closed(run: Path) -> None:
-    """A candidate that was being sealed."""
+    """A partly sealed candidate is a problem only in a closed run. A run that is not closed fails for that reason."""
     (run / "candidates" / ".sealing-x").write_text("half")
     assert verify(run).exit_code == 13
     reopen(run)
@@ -195,7 +198,7 @@ def test_a_file_that_a_killed_run_left_is_no_problem_until_the_run_is_closed(run
 
 
 def test_a_run_of_an_older_format_has_an_exit_code_of_its_own() -> None:
-    """It is read, and what it has is checked, but nothing in it shows that it is complete."""
+    """A run of format 2 or 3 is checked, but always fails with code 18, because nothing shows that it is complete."""
     for version in (2, 3):
         directory = Path(__file__).parents[2] / "results" / f"version_{version}_run"
         report = verify(directory)

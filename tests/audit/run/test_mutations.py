@@ -1,4 +1,4 @@
-"""Mutation tests: no change of a finished run is overlooked. The runs have every family, and are made once."""
+"""Mutation tests: ``verify-run`` finds every change of a finished run. The original runs are made once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SAMPLE = 150
-"""Bytes of each file that the fast tests change. Those that are marked ``long`` change every byte."""
+"""The approximate number of bytes in each file that fast tests change. Tests marked ``long`` change every byte."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def run(runs: tuple[Path, Path], tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", FILES)
 def test_no_flipped_byte_is_overlooked(run: Path, name: str) -> None:
-    """A sample over the whole file."""
+    """``verify-run`` finds a change of each of about 150 bytes, evenly spaced over the file."""
     assert exit_code(run) == 0
     assert survivors(run, name, flips((run / name).read_bytes(), SAMPLE)) == []
     assert exit_code(run) == 0
@@ -45,19 +45,19 @@ def test_no_flipped_byte_is_overlooked(run: Path, name: str) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", FILES)
 def test_no_flipped_byte_is_overlooked_anywhere(run: Path, name: str) -> None:
-    """Every byte of every file of records, and of run.json."""
+    """``verify-run`` finds a change of any byte of run.json, the journal or the superseded records."""
     assert survivors(run, name, flips((run / name).read_bytes())) == []
 
 
 @pytest.mark.parametrize("name", [JOURNAL, SUPERSEDED])
 def test_no_line_is_dropped_added_or_moved_unnoticed(run: Path, runs: tuple[Path, Path], name: str) -> None:
-    """Dropped, duplicated, swapped, from another run of the same pack, and cut at every line."""
+    """``verify-run`` finds lines that were dropped, duplicated, swapped, cut off, or taken from another run."""
     foreign = (runs[1] / JOURNAL).read_bytes()
     assert survivors(run, name, line_changes((run / name).read_bytes(), foreign)) == []
 
 
 def test_lines_do_not_move_between_the_files_unnoticed(run: Path) -> None:
-    """An error that is taken back into the journal, and a verdict that is put aside."""
+    """``verify-run`` finds a record that was moved from the journal to the superseded records, or back."""
     journal, superseded = run / JOURNAL, run / SUPERSEDED
     kept, aside = journal.read_bytes(), superseded.read_bytes()
     lines = kept.splitlines(keepends=True)
@@ -80,7 +80,10 @@ def _sequence(line: bytes) -> int:
 
 
 def test_no_candidate_is_replaced_unnoticed(run: Path, runs: tuple[Path, Path]) -> None:
-    """By another candidate of the run, by other bytes, by nothing, by a link, and by a directory."""
+    """``verify-run`` finds a candidate that was removed or replaced: by other bytes, a link, a directory or a FIFO.
+
+    A copy of a candidate with its name in upper case is found, too.
+    """
     files = sorted((run / "candidates").iterdir())
     for path in files:
         data = path.read_bytes()
@@ -108,7 +111,7 @@ def test_no_candidate_is_replaced_unnoticed(run: Path, runs: tuple[Path, Path]) 
 
 
 def test_no_file_of_another_run_fits(run: Path, runs: tuple[Path, Path]) -> None:
-    """Each file alone, and all but one."""
+    """A run with one file from another run of the same pack is refused, whichever of the two runs it is."""
     for name in FILES:
         saved = (run / name).read_bytes()
         shutil.copy(runs[1] / name, run / name)

@@ -1,4 +1,4 @@
-"""Signed runs: what a forger without the key can change, and what verify-run says about it."""
+"""Signed runs: ``verify-run`` with the public key finds the changes of a forger who lacks the private key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sign(directory: Path, key: PrivateKey = KEY) -> None:
 
 
 def code(directory: Path) -> int:
-    """Return the exit code of verify-run with the key of the author."""
+    """Return the exit code of ``verify-run`` with the author's public key, or 1 after a :class:`ConfigError`."""
     try:
         return verify(directory, public_key=KEY.public).exit_code
     except ConfigError:
@@ -62,7 +62,7 @@ def _pass_all(records: list[dict[str, object]]) -> None:
 
 
 def test_a_signed_run_is_right(run: Path) -> None:
-    """The report names the key. Without the key, the statement is compared, but not the signature."""
+    """The report on a signed run names the key. Without a given key, only the signed statement is compared."""
     report = verify(run, public_key=KEY.public)
     assert failed(report) == {}
     assert report.exit_code == 0
@@ -74,7 +74,7 @@ def test_a_signed_run_is_right(run: Path) -> None:
 
 
 def test_a_forger_who_rebuilds_everything_fails_at_the_signature(run: Path) -> None:
-    """Chain, closing and root are made again with our own code after verdicts were changed: 16, and nothing else."""
+    """If verdicts were changed and chain, closing and root recomputed, only the check of the signature fails (16)."""
     rebuild(run, _pass_all)
     report = verify(run, public_key=KEY.public)
     assert list(failed(report)) == ["signature"]
@@ -84,7 +84,7 @@ def test_a_forger_who_rebuilds_everything_fails_at_the_signature(run: Path) -> N
 
 
 def test_a_forger_cannot_sign_again_with_another_key(run: Path) -> None:
-    """The run is then signed, but not by its author."""
+    """A changed run that a forger signed with another key fails if the key of the author is given."""
     rebuild(run, _pass_all)
     sign(run, OTHER)
     assert verify(run).exit_code == 0
@@ -94,14 +94,14 @@ def test_a_forger_cannot_sign_again_with_another_key(run: Path) -> None:
 
 
 def test_a_forger_cannot_remove_the_signature(run: Path) -> None:
-    """A run that should be signed and is not is no better than one with a wrong signature."""
+    """If a key is given, a run without a signature fails like one with a wrong signature."""
     (run / ENVELOPE_FILE).unlink()
     assert code(run) == 16
     assert verify(run).exit_code == 0
 
 
 def test_a_signature_of_another_run_does_not_fit(run: Path, tmp_path: Path) -> None:
-    """Not even that of the same author for the same pack."""
+    """The signature of another run is refused, even if it is by the same author for the same pack."""
     other = make_run(tmp_path / "other")
     sign(other)
     shutil.copy(other / ENVELOPE_FILE, run / ENVELOPE_FILE)
@@ -111,7 +111,7 @@ def test_a_signature_of_another_run_does_not_fit(run: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory", "empty"])
 def test_a_signature_is_a_regular_file(run: Path, kind: str) -> None:
-    """Nothing else is opened."""
+    """A signature file that is empty, or is a link, a FIFO or a directory, is refused."""
     path = run / ENVELOPE_FILE
     moved = path.rename(run / "moved")
     if kind == "link":
@@ -128,7 +128,7 @@ def test_a_signature_is_a_regular_file(run: Path, kind: str) -> None:
 @pytest.mark.parametrize("name", [*FILES, ENVELOPE_FILE])
 @pytest.mark.parametrize("is_rebuilt", [False, True])
 def test_no_flipped_byte_is_overlooked(run: Path, name: str, is_rebuilt: bool) -> None:
-    """A sample of all bytes: also if chain, closing and root are made again afterwards, where that is possible."""
+    """A changed byte, from a sample, is found even if chain, closing and root can be recomputed afterwards."""
     original = (run / name).read_bytes()
     for at, data in flips(original, 60):
         (run / name).write_bytes(data)
@@ -136,7 +136,7 @@ def test_no_flipped_byte_is_overlooked(run: Path, name: str, is_rebuilt: bool) -
             try:
                 rebuild(run)
             except (ValueError, KeyError, TypeError, ConfigError):
-                continue  # the changed line is no record, and the forger gives up
+                continue  # the changed file cannot be parsed, so nothing can be recomputed
         assert code(run) != 0, (name, at)
         if is_rebuilt:
             for other in FILES:
@@ -146,14 +146,14 @@ def test_no_flipped_byte_is_overlooked(run: Path, name: str, is_rebuilt: bool) -
 
 @pytest.fixture(autouse=True)
 def saved(run: Path) -> None:
-    """Keep a copy of the files that a forger rebuilds."""
+    """Copy the files that a forger changes, so that tests can restore them."""
     (run.parent / "saved").mkdir()
     for name in FILES:
         shutil.copy(run / name, run.parent / "saved" / name)
 
 
 def test_every_rebuilt_change_of_a_verdict_fails(run: Path) -> None:
-    """Each record, with each other status."""
+    """A changed verdict, tag or trial number in any record is found, even if chain and closing are recomputed."""
     for at in range(len((run / JOURNAL).read_bytes().splitlines())):
         for change in ({"passed": True, "score": 1.0, "verification_status": "passed"}, {"tags": ["x"]}, {"trial": 2}):
             rebuild(run, lambda records, at=at, change=change: records[at].update(change))  # type: ignore[misc]

@@ -1,6 +1,6 @@
-"""Signed suites: what a forger without the key can change, and what verify-run says about it.
+"""Signed suites: ``verify-run`` with the public key finds the changes of a forger who lacks the private key.
 
-The forger has other runs and suites of the same author, a key of their own, and our code.
+The forger has other runs and suites of the same author, another key, and the code of SecureBench.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def listed(suite: Path) -> RecordedSuite:
 
 
 def sign_anyway(suite: Path, key: PrivateKey) -> None:
-    """Sign a suite whose runs ``key`` may not have signed."""
+    """Sign a suite with ``key``, even if its runs were signed with another key."""
     payload = SuiteAttestation(suite, listed(suite)).statement().to_bytes()
     (suite / SIGNATURE).write_bytes(Envelope.sign(PAYLOAD_TYPE, payload, key).to_bytes())
 
 
 def new_suite(suite: Path, run: Path, paths: dict[str, dict[str, str]]) -> None:
-    """Make a signed suite. Its runs have the same records, but each has its own nonce, and so its own chain."""
+    """Make a signed suite. Its runs have the same results, but different nonces and therefore different hash chains."""
     for path in paths:
         place = copy_of(run, suite / path)
         header = read_run(place).header
@@ -77,7 +77,7 @@ def new_suite(suite: Path, run: Path, paths: dict[str, dict[str, str]]) -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory with three signed suites: one of three runs, the same one when it had two, and another."""
+    """Return a directory with the signed suites ``all``, ``earlier`` (``all`` without its last run) and ``other``."""
     top = tmp_path_factory.mktemp("made")
     run = make_run(top / "first")
     new_suite(top / "all", run, RUNS)
@@ -91,24 +91,24 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def suite(made: Path, tmp_path: Path) -> Path:
-    """Return a copy of the signed suite that may be changed."""
+    """Return a copy of the suite ``all`` that may be changed. The suites ``earlier`` and ``other`` are next to it."""
     for name in ("earlier", "other"):
         (tmp_path / name).symlink_to(made / name)
     return copy_of(made / "all", tmp_path / "all")
 
 
 def verify(suite: Path, key: PrivateKey | None = KEY) -> SuiteReport:
-    """Check the suite, with the public key of its author."""
+    """Check the suite, by default with the public key of its author."""
     return verify_suite(suite, listed(suite), Evidence(public_key=key.public if key else None))
 
 
 def rewrite(suite: Path, runs: dict[str, dict[str, str]], suite_id: str = "all") -> None:
-    """Write another ``suite.json``."""
+    """Replace ``suite.json`` with one that lists ``runs``."""
     write_suite(suite, RecordedSuite(suite_id, runs))
 
 
 def take(suite: Path, source: str, target: str) -> None:
-    """Replace the run at ``target`` by one from elsewhere."""
+    """Replace the run at ``target`` with a copy of the run at ``source``. Both paths are relative to the suite."""
     shutil.rmtree(suite / target, ignore_errors=True)
     copy_of(suite / source, suite / target)
 
@@ -344,7 +344,7 @@ UNREADABLE: Final[tuple[Callable[[Path], None], ...]] = (
 
 
 def test_a_signed_suite_is_right(suite: Path, tmp_path: Path) -> None:
-    """As a directory and as a bundle. Without the key, only the statement is compared."""
+    """A signed suite passes as a directory and as a bundle. Without a key, only the signed statement is compared."""
     report = verify(suite)
     assert (report.exit_code, report.signed_by) == (0, f"key {KEY.public.fingerprint}")
     alone = verify(suite, None)
@@ -361,7 +361,7 @@ def test_a_signed_suite_is_right(suite: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("edit", REFUSED, ids=lambda edit: edit.__name__[1:])
 def test_a_forger_is_refused(edit: Callable[[Path], None], suite: Path) -> None:
-    """The check of the suite fails, whatever the checks of the runs say."""
+    """The check of the suite itself fails after a change by a forger, even if the checks of its runs pass."""
     edit(suite)
     report = verify(suite)
     assert report.checks[0].found
@@ -371,7 +371,7 @@ def test_a_forger_is_refused(edit: Callable[[Path], None], suite: Path) -> None:
 
 @pytest.mark.parametrize("edit", UNREADABLE, ids=lambda edit: edit.__name__[1:])
 def test_what_is_not_a_suite_is_an_error(edit: Callable[[Path], None], suite: Path, tmp_path: Path) -> None:
-    """The command ends with exit code 1, before anything is compared."""
+    """A directory that is not a valid suite is refused with a :class:`ConfigError`."""
     edit(suite)
     (tmp_path / "key.pub").write_text(KEY.public.pem)
     done = CliRunner().invoke(cli, ["verify-run", str(suite), "--key", str(tmp_path / "key.pub")])
@@ -392,14 +392,17 @@ def test_what_is_not_a_suite_is_an_error(edit: Callable[[Path], None], suite: Pa
     ],
 )
 def test_the_failure_is_named(edit: Callable[[Path], None], message: str, suite: Path) -> None:
-    """Missing, wrong, or not matching, and then with the file."""
+    """The problem says that the signature is missing or wrong, or names the file that does not match it."""
     edit(suite)
     (problem,) = verify(suite).checks[0].problems
     assert message in str(problem)
 
 
 def test_a_converted_line_ending_is_named(suite: Path) -> None:
-    """In the files of a run, too: git does this to files that it takes for text."""
+    """The error for a file of a suite or run names line endings that were converted to CRLF as the cause.
+
+    Git converts them in files that it takes for text.
+    """
     _line_endings(suite)
     with pytest.raises(ConfigError, match="line endings were converted to CRLF"):
         read_suite(suite)
@@ -411,7 +414,10 @@ def test_a_converted_line_ending_is_named(suite: Path) -> None:
 
 
 def test_a_suite_is_signed_only_with_the_key_of_its_runs(suite: Path) -> None:
-    """And if each run that was started is closed. One that was not started is named without a file."""
+    """A suite is signed only if each started run is closed and was signed with the same key.
+
+    For a run that was not started, the statement has the path of the run, but no file.
+    """
     with pytest.raises(ConfigError, match="not signed with this key"):
         SuiteAttestation(suite, listed(suite)).sign(KeySigner(OTHER))
     rewrite(suite, {**RUNS, "pack/four": {}})
@@ -428,7 +434,7 @@ def test_a_suite_is_signed_only_with_the_key_of_its_runs(suite: Path) -> None:
 
 
 def test_a_bundle_does_not_name_the_temporary_directory(suite: Path, tmp_path: Path) -> None:
-    """An error about a file in a bundle names its path there."""
+    """An error about a file in a bundle names the bundle and the path of the file in it."""
     _list_formatted(suite)
     shutil.make_archive(str(tmp_path / "all"), "tar", tmp_path, "all")
     done = CliRunner().invoke(cli, ["verify-run", str(tmp_path / "all.tar")])

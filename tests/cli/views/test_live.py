@@ -14,7 +14,7 @@ from securebench.progress import RunDone, TaskStart, VerifierStart
 
 @pytest.fixture
 def console() -> Console:
-    """Give a terminal that is a string."""
+    """Return a terminal that writes to a string."""
     return Console(file=io.StringIO(), force_terminal=True, width=100, height=40)
 
 
@@ -26,12 +26,12 @@ def shown(console: Console) -> str:
 
 
 def begun(task_id: str) -> TaskStart:
-    """Return the start of a task."""
+    """Return the event for the start of a task."""
     return TaskStart(task_id=task_id, family="f", attempt=1)
 
 
 def test_finished_tasks_scroll_by(console: Console) -> None:
-    """Each finished task is a line that stays, with its verdict and reason."""
+    """Each finished task is printed as a line with its verdict and reason."""
     sink = LiveSink(console)
     for event in (start(), begun("one"), done("one"), done("two", "failed", "wrong_answer")):
         sink(event)
@@ -41,7 +41,7 @@ def test_finished_tasks_scroll_by(console: Console) -> None:
 
 
 def test_a_failed_task_shows_the_last_line_of_its_agents_stderr(console: Console) -> None:
-    """It is below the task's line, cut to the width of the terminal; the id is whole."""
+    """The line from stderr is cut to the width of the terminal. The task's id is not cut."""
     LiveSink(console)(done("x" * 120, "failed", "tests_failed", agent_stderr="y" * 120))
     text = shown(console)
     assert text.count("x") == 120
@@ -50,7 +50,7 @@ def test_a_failed_task_shows_the_last_line_of_its_agents_stderr(console: Console
 
 
 def test_what_runs_is_shown(console: Console) -> None:
-    """The display tells of running tasks, their phase and time, of counts, and of the time that is left."""
+    """The display shows the running tasks with phase and time, the counts, and the time left."""
     sink = LiveSink(console)
     sink(start(to_do=4))
     sink(begun("pack/first"))
@@ -67,7 +67,7 @@ def test_what_runs_is_shown(console: Console) -> None:
 
 
 def test_many_running_tasks_do_not_fill_the_screen(console: Console) -> None:
-    """A few running tasks are named, the rest are counted."""
+    """Of 40 running tasks, 16 are named and the others are counted."""
     sink = LiveSink(console)
     for number in range(40):
         sink(begun(f"task-{number}"))
@@ -78,7 +78,7 @@ def test_many_running_tasks_do_not_fill_the_screen(console: Console) -> None:
 
 
 def test_the_terminal_is_given_back(console: Console) -> None:
-    """Whatever happens the cursor is shown again; closing twice is closing once."""
+    """Closing the display shows the cursor again. A second call of ``close`` is allowed."""
     sink = LiveSink(console)
     sink(start())
     sink.close()
@@ -87,7 +87,7 @@ def test_the_terminal_is_given_back(console: Console) -> None:
 
 
 def test_ids_are_not_obeyed(console: Console) -> None:
-    """Neither escape sequences nor markup in an id reach the terminal (M13)."""
+    """Escape sequences in an id are escaped, and markup in it is shown as text (M13)."""
     sink = LiveSink(console)
     sink(done("[red]x[/red]\x1b[2J\u202e"))
     assert "[red]x[/red]" in shown(console)
@@ -97,12 +97,12 @@ def test_ids_are_not_obeyed(console: Console) -> None:
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (65.9, "1:05"), (3661, "1:01:01"), (36000, "10:00:00")])
 def test_clock(seconds: float, text: str) -> None:
-    """Durations are written as people write them."""
+    """A duration is written as minutes and seconds, with hours if it has any."""
     assert clock(seconds) == text
 
 
 def test_shortened() -> None:
-    """A long id is cut in its middle, as ids of one pack differ at their ends, and is one line."""
+    """A long id is cut in the middle, because most ids differ at the end. A newline in an id is escaped."""
     assert shortened("a\nb") == "a\\nb"
     text = shortened(f"pack/{'x' * 200}-007")
     assert len(text) == 48

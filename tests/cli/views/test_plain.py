@@ -10,7 +10,7 @@ from securebench.progress import AgentOutput, Event, ProducerStart, Resume, RunD
 
 
 def lines(*events: Event) -> list[str]:
-    """Return what is told of these events."""
+    """Return the lines that are printed for these events."""
     printed: list[str] = []
     sink = PlainSink(printed.append)
     for event in events:
@@ -19,7 +19,7 @@ def lines(*events: Event) -> list[str]:
 
 
 def start(to_do: int = 3, workers: int = 2, trials: int = 1) -> RunStart:
-    """Return the beginning of a run."""
+    """Return the event for the start of a run."""
     return RunStart(
         run_id="r",
         benchmark_id="b",
@@ -34,13 +34,13 @@ def start(to_do: int = 3, workers: int = 2, trials: int = 1) -> RunStart:
 
 
 def done(task_id: str, status: str = "passed", reason: str = "", time: float = 0.0, **changes: Any) -> TaskDone:
-    """Return the end of a task."""
+    """Return the event for the end of a task."""
     values = {"family": "f", "message": "", "agent_stderr": "", "assurance": None, **changes}
     return TaskDone(task_id=task_id, status=status, reason=reason or None, time=time, **values)
 
 
 def test_a_run() -> None:
-    """The beginning of a run, and the end of each task, are one line each; nothing else is told."""
+    """The start of a run, its resumption and the end of each task are one line each. Other events have no line."""
     printed = lines(
         start(),
         Resume(kept=1, redone=0, planned=4),
@@ -60,7 +60,7 @@ def test_a_run() -> None:
 
 
 def test_trials_are_numbered() -> None:
-    """In a run with several trials every line says which one, also the first."""
+    """In a run with several trials, the line of a task has the number of its trial, even if it is 1."""
     printed = lines(
         start(6, trials=2),
         Resume(kept=2, redone=1, planned=8),
@@ -84,7 +84,7 @@ def test_a_limited_run_names_the_size_of_the_pack() -> None:
 
 
 def test_a_weak_pass_says_so() -> None:
-    """A pass that rests on an exit code, or on the candidate's own process, says so on its line."""
+    """The line of a pass that rests only on an exit code says so. The line of such a failure does not."""
     events = [done("t", assurance="exit_code"), done("u", "failed", "tests_failed", assurance="exit_code")]
     assert lines(*events) == [
         "[1/0] PASSED t (on exit code only) (0.0 s)",
@@ -93,7 +93,7 @@ def test_a_weak_pass_says_so() -> None:
 
 
 def test_a_failed_task_shows_the_last_line_of_its_agents_stderr() -> None:
-    """The cause of a failed start is below the task's line, without control sequences."""
+    """The last line of stderr is below the line of the failed task, with control characters escaped."""
     assert lines(done("t", "failed", "agent_exit", agent_stderr="can't open 'a.py'\x1b[2J")) == [
         "[1/0] FAILED t: agent_exit (0.0 s)",
         "    agent's stderr: can't open 'a.py'\\x1b[2J",
@@ -101,16 +101,16 @@ def test_a_failed_task_shows_the_last_line_of_its_agents_stderr() -> None:
 
 
 def test_small_amounts_are_exact() -> None:
-    """A cent and more is rounded to cents."""
+    """Costs below a cent are exact, and all others are rounded to cents."""
     assert cost_text(0.001104, 0.003) == "$0.001104 of $0.003"
     assert [cost_text(usd) for usd in (0, 0.01, 1234.567)] == ["$0.00", "$0.01", "$1,234.57"]
 
 
 def test_one_worker() -> None:
-    """One worker is one worker."""
+    """A single worker is written in the singular."""
     assert lines(start(workers=1)) == ["run r: 4 tasks of b, agent a, 1 worker"]
 
 
 def test_ids_cannot_command_a_terminal() -> None:
-    """What stands in a task's id is shown, not obeyed (M13)."""
+    """Control characters in a task's id do not reach the terminal (M13)."""
     assert "\x1b" not in "".join(lines(done("t\x1b[2J")))

@@ -1,4 +1,4 @@
-"""``securebench show`` and ``securebench status`` of a suite: nothing on a leaderboard looks better than it is."""
+"""``securebench show`` and ``securebench status`` of a suite."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def harness(name: str) -> JsonValue:
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
-    """Give a suite: a complete run, one of a part of the pack that was interrupted, and one that was not started."""
+    """Return a suite with a complete run, an interrupted run of a part of the pack, and a run that was not started."""
     solved = [record(number, _PASSED if number < 3 else _FAILED) for number in range(4)]
     write_run(tmp_path / "p" / "whole", solved, header(4, harness=harness("whole")))
     weak = record(0, _PASSED, assurance=Assurance.EXIT_CODE)
@@ -50,7 +50,7 @@ def suite(tmp_path: Path) -> Path:
 
 
 def test_show_prints_the_leaderboard(suite: Path) -> None:
-    """Selections, missing trials, weak passes and missing runs are named. Names are text."""
+    """Notes name partial selections, missing trials, weak passes and missing runs. Agent names are escaped."""
     result = invoke("show", suite)
     assert result.exit_code == 0, result.output
     name = r"\x1b[2Jbest\n\u202e"
@@ -67,7 +67,7 @@ def test_show_prints_the_leaderboard(suite: Path) -> None:
 
 @pytest.mark.parametrize(("width", "tables"), [(60, 4), (80, 4), (200, 1)])
 def test_a_leaderboard_fits_its_terminal(width: int, tables: int) -> None:
-    """Without room for all packs, each has a table of its own: no name and no interval is broken."""
+    """If one table is too wide, each pack has its own table. No name and no interval is wrapped or cut."""
     packs = ["text-smoke", "code-completion-smoke", "terminal-task-smoke"]
     agents = ["demo-agent", "claude-code claude-sonnet-4-5"]
     rate = Estimate(0.75, Interval(0.301, 0.954), 4)
@@ -86,7 +86,7 @@ def test_a_leaderboard_fits_its_terminal(width: int, tables: int) -> None:
 
 
 def test_show_prints_the_leaderboard_as_json(suite: Path) -> None:
-    """The same for programs."""
+    """``securebench show --json`` has the pass rates and the runs that were not started."""
     found = json.loads(invoke("show", suite, "--json").output)
     assert (found["suite"], found["not_started"]) == ("s", ["p/later"])
     rates = {one["agent"]: one["packs"][BENCHMARK_ID]["pass_rate"] for one in found["standings"]}
@@ -94,7 +94,7 @@ def test_show_prints_the_leaderboard_as_json(suite: Path) -> None:
 
 
 def test_status_prints_a_line_for_each_run(suite: Path) -> None:
-    """The state of each run, and the runs that were not started."""
+    """The lines have the state and counts of each run, and name the runs that were not started."""
     lines = invoke("status", suite).output.splitlines()
     assert lines[0] == f"{BENCHMARK_ID}, whole: finished, 4 of 4 (100%): 3 passed, 1 failed, 0 errors"
     assert lines[1].endswith("1 of 2 (50%): 1 passed, 0 failed, 0 errors, 2 of 4 tasks, not the whole benchmark")
@@ -104,7 +104,7 @@ def test_status_prints_a_line_for_each_run(suite: Path) -> None:
 
 
 def test_a_second_run_of_an_agent_does_not_replace_the_first(suite: Path) -> None:
-    """An edited header cannot hide a bad run behind a good one."""
+    """Both runs are shown, so a run with an edited header cannot hide another run."""
     write_run(suite / "p" / "later", [record(0, _FAILED)], header(1, harness=harness("whole")))
     output = invoke("show", suite).output
     assert f"{BENCHMARK_ID} 75.0 [30.1, 95.4], {BENCHMARK_ID} ({suite / 'p' / 'later'}) 0.0 [" in output
@@ -112,6 +112,6 @@ def test_a_second_run_of_an_agent_does_not_replace_the_first(suite: Path) -> Non
 
 @pytest.mark.parametrize("arguments", [("show", "TASK"), ("show", "--failed"), ("status", "--watch")])
 def test_what_needs_one_run_says_so(suite: Path, arguments: tuple[str, str]) -> None:
-    """A suite has no tasks of its own."""
+    """``show`` with a task or ``--failed``, and ``status --watch``, are refused for a suite."""
     result = invoke(arguments[0], suite, arguments[1])
     assert (result.exit_code, "is a suite" in result.output) == (2, True)

@@ -1,4 +1,4 @@
-"""The table at the end of a run."""
+"""The summary at the end of a run: a table on a terminal, lines in a pipe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from securebench.results.summary import Counts, TesterRunSummary, estimate, tota
 
 
 def shown(width: int = 80, **changes: Any) -> str:
-    """Return the table of a summary, as it stands on a terminal so wide."""
+    """Return the table of a summary as shown on a terminal with ``width`` columns."""
     families = {
         "code_completion": Counts(5, 2, 1, 1, 0),
         "multiple_choice": Counts(3, 3),
@@ -46,17 +46,17 @@ def shown(width: int = 80, **changes: Any) -> str:
 
 
 def entry(task_id: str = "pack/one") -> RecordEntry:
-    """Return a failed task."""
+    """Return the record of a failed task."""
     return read_entry(record(task_id, STATUS.FAILED).line(0))
 
 
 def rows(text: str) -> dict[str, list[str]]:
-    """Return the table's cells by their first."""
+    """Return the cells of each line of the table by its first cell."""
     return {cells[0]: cells[1:] for line in text.splitlines() if (cells := line.split())}
 
 
 def test_counts_by_family() -> None:
-    """Each family has its counts and its rate, which says of how many; errors and pending are left out of it (L15)."""
+    """Each family has its counts and its pass rate, which excludes errors and pending tasks (L15)."""
     table = rows(shown())
     assert table["code_completion"] == ["5", "2", "1", "1", "0", "1", "66.7%", "of", "3"]
     assert table["multiple_choice"] == ["3", "3", "0", "0", "0", "0", "100.0%", "of", "3"]
@@ -65,7 +65,7 @@ def test_counts_by_family() -> None:
 
 
 def test_estimates_have_intervals() -> None:
-    """One trial has a pass rate; several also say how steady the agent is, and name a few flaky tasks safely."""
+    """One trial gives a pass rate. Several give pass@k, pass^k and the names of a few flaky tasks, escaped."""
     results = {f"t{number}": TaskResult(number % 4, 3) for number in range(40)}
     text = shown(120, estimates=estimate({"a": TaskResult(1, 1), "b": TaskResult(0, 1)}, 1))
     assert "Pass rate: 50.0% of 2 tasks, 95% interval 9.5% to 90.5%" in text
@@ -79,7 +79,7 @@ def test_estimates_have_intervals() -> None:
 
 
 def test_a_part_of_a_pack_says_so() -> None:
-    """Nobody takes the result of ten tasks for that of the whole benchmark."""
+    """If only a part of the pack was selected, the summary says that it is not the whole benchmark."""
     text = shown(part=PartOfPack(10, 164, {"limit": 10}))
     assert "Selection: 10 of 164 tasks, not the whole benchmark" in text
     assert "Selection" not in shown()
@@ -93,12 +93,12 @@ def test_fits_80_columns() -> None:
 
 
 def test_one_family_has_no_sum() -> None:
-    """One family is its own sum."""
+    """The table of a run with one family has no row ``all``."""
     assert "all" not in rows(shown(families={"short_answer": Counts(1, 1)}, total=Counts(1, 1)))
 
 
 def test_what_was_used_is_shown_where_it_is_known() -> None:
-    """Tokens, turns and cost are one line; a cost that nobody told is not made up."""
+    """Tokens, turns and cost are one line. The line has no cost if the cost is not known."""
     assert "Usage" not in shown()
     used = Usage(input_tokens=1_234_567, output_tokens=890, turns=12, cost_usd=3.456)
     assert "Usage: 1,234,567 tokens in, 890 out, 12 turns, about $3.46\n" in shown(usage=used)
@@ -119,7 +119,7 @@ def test_total_cost_with_a_judge_model() -> None:
 
 
 def test_failures_and_where_the_results_are() -> None:
-    """What did not pass is named with its reason, and where the records are."""
+    """The summary names the tasks that did not pass with their reasons, and the path of the records."""
     text = shown(failures=(entry(),))
     assert "  failed  pack/one\n          wrong_answer: not the answer\n" in text
     assert "Verification: partial" in text
@@ -135,7 +135,7 @@ def test_a_failure_without_a_message_is_its_reason() -> None:
 
 
 def test_failures_are_bounded() -> None:
-    """More failures than are named are counted."""
+    """Failures that are not listed are counted."""
     counts = Counts(100, 0, 100)
     assert "and 99 more: securebench show /out --failed --errors" in shown(
         failures=(entry(),), total=counts, families={"a": counts}
@@ -148,7 +148,7 @@ MIXED = Counts(3, 3, passed_by_assurance={Assurance.FULL: 1, Assurance.SHARED: 2
 
 
 def plain(**changes: Any) -> list[str]:
-    """Return what a pipe gets."""
+    """Return the lines of a summary for a pipe."""
     ids = {"run_id": "r", "benchmark_id": "b", "agent": "a"}
     fields = {**ids, "output_dir": Path("/out"), "families": {}, "total": Counts()}
     return summary_lines(TesterRunSummary(**{**fields, **changes}))
@@ -156,14 +156,14 @@ def plain(**changes: Any) -> list[str]:
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_ids_are_whole_on_a_terminal(width: int) -> None:
-    """An id is broken where it is too long, never cut; the message beside it is shortened instead (D7)."""
+    """An id that is too long for one line is wrapped, never cut (D7)."""
     text = shown(width, failures=(entry(LONG),), families={"a": Counts(1, 0, 1)}, total=Counts(1, 0, 1))
     below = text.partition("Did not pass:")[2]
     assert f"failed{LONG}wrong_answer:nottheanswer" in "".join(below.split())
 
 
 def test_a_pipe_gets_whole_lines() -> None:
-    """Nothing is padded, drawn or cut in a pipe: a line for each family and each failure (D7)."""
+    """In a pipe, each family and each failure is one line. Nothing is padded or cut (D7)."""
     lines = plain(failures=(entry(LONG),), families={"a": Counts(2, 1, 1)}, total=Counts(2, 1, 1))
     assert lines == [
         "b, run r, agent a",
@@ -178,7 +178,7 @@ def test_a_pipe_gets_whole_lines() -> None:
 
 
 def test_a_failure_shows_the_last_line_of_its_agents_stderr() -> None:
-    """It is below the failure: whole in a pipe, cut to one line on a terminal."""
+    """The line from stderr is below the failure: complete in a pipe, cut to one line on a terminal."""
     failed = replace(entry(), agent_stderr=f"no module {'x' * 200}")
     assert f"    agent's stderr: no module {'x' * 200}" in plain(failures=(failed,))
     text = shown(failures=(failed,))
@@ -192,7 +192,7 @@ def test_one_task_is_one_task() -> None:
 
 
 def test_weak_passes_are_named_beside_the_number() -> None:
-    """Passes that rest on an exit code or on one process are counted apart, on a terminal and in a pipe."""
+    """Passes that rest only on an exit code, or on a process shared with the candidate, are counted separately."""
     families = {"code_completion": MIXED, "repo_patch": WEAK, "short_answer": Counts(1, 1)}
     text = shown(families=families, total=total(families.values()))
     assert "repo_patch: 6 passed, 6 on exit code only\n" in text
@@ -204,12 +204,12 @@ def test_weak_passes_are_named_beside_the_number() -> None:
 
 
 def test_every_weak_assurance_has_words() -> None:
-    """A new kind of assurance is either among the good ones or has words of its own."""
+    """Every assurance except ``full`` and ``test_by_test`` has a text in ``WEAK``."""
     assert {*WEAK_WORDS, "full", "test_by_test"} == set(Assurance)
 
 
 def test_nothing_is_obeyed() -> None:
-    """Neither escape sequences nor markup of an id or a message reach the terminal (M13)."""
+    """Control characters in ids do not reach the terminal, and markup is shown as text (M13)."""
     text = shown(width=200, failures=(entry("[bold]x[/bold]\x1b[2J\u202e"),), benchmark_id="b\x1b[31m")
     assert "[bold]x[/bold]" in text
     assert "\x1b" not in text

@@ -1,4 +1,4 @@
-"""Which addresses may be connected to."""
+"""The addresses to which the proxy may connect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ fe80::1 fe80::1%1 fc00::1 fd00::1 fd00:ec2::254 fec0::1 ff02::1 2001:db8::1 3fff
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "93.184.216.34", "172.32.0.1", "100.128.0.1", "2606:4700::1111"])
 def test_public_addresses_are_public(address: str) -> None:
-    """Addresses of the internet may be reached."""
+    """Addresses outside all special ranges are public."""
     assert is_public(ip_address(address))
 
 
@@ -31,24 +31,27 @@ def test_public_addresses_are_public(address: str) -> None:
     REFUSED.split(),
 )
 def test_all_other_addresses_are_not(address: str) -> None:
-    """Private, loopback, link-local, metadata, carrier's, multicast, reserved, and those that hold another inside."""
+    """Addresses in special ranges, and IPv6 addresses that contain an IPv4 address, are not public.
+
+    Special ranges: private, loopback, link-local, metadata, carrier-grade NAT, multicast, reserved.
+    """
     assert not is_public(ip_address(address))
 
 
 def test_behind_a_nat64_the_inner_address_is_judged() -> None:
-    """A machine with IPv6 alone reaches the public addresses of IPv4, and those only."""
+    """A NAT64 address, as used on machines with IPv6 only, is public if the IPv4 address in it is public."""
     assert is_public(ip_address("64:ff9b::101:101"))
     assert not is_public(ip_address("64:ff9b::a00:1"))
 
 
 def test_this_machine_s_addresses_are_its_own() -> None:
-    """What is sent to one's own address never leaves the machine; what is sent elsewhere does."""
+    """A loopback address belongs to this machine, and an address elsewhere does not."""
     assert is_own(ip_address("127.0.0.1"))
     assert not is_own(ip_address("192.0.2.1"))
 
 
 def test_a_public_address_of_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that leads to the host itself is refused also where the host's address is a public one."""
+    """The proxy may not connect to an address of its own machine, even if the address is public."""
 
     class Own(socket.socket):
         def connect(self, address: object) -> None:
@@ -63,7 +66,7 @@ def test_a_public_address_of_this_machine_is_refused(monkeypatch: pytest.MonkeyP
 
 
 def test_trusted_networks_may_be_reached() -> None:
-    """What a test trusts is reached, and nothing beside it."""
+    """The proxy may connect to an address in a trusted network, but not to a loopback address outside it."""
     trusted = networks(["127.0.0.1/32"])
     assert may_connect(ip_address("127.0.0.1"), trusted)
     assert not may_connect(ip_address("127.0.0.2"), trusted)

@@ -1,4 +1,4 @@
-"""The first message of TLS: for whom it is."""
+"""Reading the server name of a TLS ClientHello, which is the first message of a client."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def reason_of(data: bytes) -> Reason:
 
 
 def test_the_name_in_a_real_message_is_read() -> None:
-    """What Python's TLS sends is read whole, to its last byte."""
+    """A ClientHello of Python's TLS is read to its last byte, and its server name is returned."""
     data = real_hello(HOST)
     assert read_hello(data) == (HOST, len(data))
 
 
 def test_nothing_is_said_before_the_message_is_complete() -> None:
-    """Every prefix of a message asks for more, and none is refused or taken for the whole."""
+    """Every shorter prefix of a ClientHello is reported as incomplete, and none is refused."""
     data = real_hello(HOST)
     assert all(read_hello(data[:end]) is None for end in range(len(data)))
 
 
 @pytest.mark.parametrize("size", [1, 7, 100])
 def test_a_message_in_pieces_is_joined(size: int) -> None:
-    """Some clients cut the message into several records: the name is the same."""
+    """The name is also read from a ClientHello that is split into several records, as some clients do."""
     whole = message(server_name(HOST.encode()))
     pieces = [whole[at : at + size] for at in range(0, len(whole), size)][:60]
     pieces[-1] = whole[(len(pieces) - 1) * size :]
@@ -44,7 +44,7 @@ def test_a_message_in_pieces_is_joined(size: int) -> None:
 
 
 def test_the_name_is_compared_in_lower_case() -> None:
-    """The names of hosts know no case."""
+    """The server name is returned in lower case, because case does not matter in host names."""
     assert read_hello(hello("API.Example.TEST")) == (HOST, len(hello(HOST)))
 
 
@@ -72,18 +72,18 @@ def test_the_name_is_compared_in_lower_case() -> None:
     ],
 )
 def test_whatever_leaves_the_name_in_doubt_is_refused(data: bytes, reason: Reason) -> None:
-    """No TLS, two names, none, one that cannot be seen: each has its reason."""
+    """Data without TLS, without exactly one readable name, or with early data is refused with the matching reason."""
     assert reason_of(data) is reason
 
 
 def test_endless_pieces_are_refused() -> None:
-    """A message in more records than any client makes is given up, and not waited for."""
+    """A ClientHello in more records than any real client sends is refused."""
     assert reason_of(b"".join(record(byte.to_bytes()) for byte in message((9, bytes(200))))) is Reason.TLS_REQUIRED
 
 
 @given(st.binary(max_size=300))
 def test_anything_is_read_or_refused(data: bytes) -> None:
-    """Whatever comes, there is a name, a wish for more or a refusal, and never another error."""
+    """Any data is read, reported as incomplete, or refused, and causes no other exception."""
     for start in (b"", b"\x16\x03\x01", record(message(server_name(HOST.encode())))[:60]):
         try:
             found = read_hello(start + data)
@@ -94,7 +94,7 @@ def test_anything_is_read_or_refused(data: bytes) -> None:
 
 @given(st.integers(0, len(hello(HOST)) - 1), st.integers(0, 255))
 def test_a_message_with_one_wrong_byte_is_read_or_refused(at: int, value: int) -> None:
-    """No damage to a message leads to another error, nor to a name that is not spelled out in it."""
+    """A ClientHello with a wrong byte causes no other exception, and no name that its bytes do not contain."""
     data = bytearray(hello(HOST))
     data[at] = value
     try:
@@ -106,7 +106,7 @@ def test_a_message_with_one_wrong_byte_is_read_or_refused(at: int, value: int) -
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=20))
 def test_an_introduction_passes_on_what_it_was_given(sizes: list[int]) -> None:
-    """However the bytes come, those that go on are the same, and what follows the messages is not looked at."""
+    """However the data is split, it is forwarded unchanged, and data after the ClientHellos is not checked."""
     data = hello(HOST) + CHANGE + hello(HOST) + record(bytes(500), kind=23) + b"anything"
     checker = HelloChecker(HOST)
     passed = b""
@@ -120,7 +120,7 @@ def test_an_introduction_passes_on_what_it_was_given(sizes: list[int]) -> None:
 
 @pytest.mark.parametrize("between", [b"", CHANGE, CHANGE + CHANGE])
 def test_a_second_message_is_held_to_the_host_too(between: bytes) -> None:
-    """A server may ask for a second ClientHello and go by its name: another name cuts the tunnel."""
+    """A second ClientHello for another host is refused, because the server may use the name in it."""
     checker = HelloChecker(HOST)
     checker.feed(hello(HOST))
     with pytest.raises(HelloError, match="server_name_mismatch"):
@@ -129,7 +129,7 @@ def test_a_second_message_is_held_to_the_host_too(between: bytes) -> None:
 
 @pytest.mark.parametrize("trick", [record(b""), record(b"\1\1", kind=20), bytes((20, 3, 3, 0, 9, 1))])
 def test_no_record_hides_a_second_message(trick: bytes) -> None:
-    """Records that are none, and would shift where the next one begins, cut the tunnel."""
+    """Invalid records, which could hide where a second ClientHello begins, are refused."""
     checker = HelloChecker(HOST)
     checker.feed(hello(HOST))
     with pytest.raises(HelloError, match="tls_required"):
@@ -137,7 +137,7 @@ def test_no_record_hides_a_second_message(trick: bytes) -> None:
 
 
 def test_a_client_that_sends_single_bytes_costs_little() -> None:
-    """The longest message, a byte at a time, takes well under the time that it may take to send it."""
+    """Checking a ClientHello of 16 kB that arrives in single bytes takes little processor time."""
     data = record(message(server_name(HOST.encode()), (9, bytes(16_000))))
     checker = HelloChecker(HOST)
     with processor_seconds(5):

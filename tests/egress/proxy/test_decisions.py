@@ -1,4 +1,4 @@
-"""Decisions: each has a word for it, and a place where that is explained."""
+"""The proxy's decisions, reasons and limits: their documentation, and their counts in a report."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "egress.md"
 
 
 def test_every_reason_and_decision_is_described() -> None:
-    """The page of the log names each value that can stand in it, of the proxy's and of the relay's."""
+    """The reference page names every reason and decision of the proxy, and every refusal of the relay."""
     described = set(re.findall(r"`([a-z_]+)`", PAGE.read_text()))
     assert {*Reason, *Decision, *RelayRefusal} <= described
 
 
 def test_every_bound_is_described_as_it_is() -> None:
-    """The numbers on the page are those of the code."""
+    """The limits on the reference page are those of the code."""
     page, caps = PAGE.read_text(), Caps()
     assert f"| bytes through the proxy, in both directions together | {caps.session_bytes >> 30} GiB |" in page
     assert f"| connections at once, to proxy and relay together | {caps.connections} |" in page
@@ -38,7 +38,7 @@ def test_every_bound_is_described_as_it_is() -> None:
 
 
 def test_an_end_is_counted_only_where_a_bound_made_it() -> None:
-    """The report counts each request once, and beside them the connections that were cut."""
+    """A report counts each request once, and the end of its connection only if a limit cut the connection."""
     ledger = Ledger(TrialId("task"), lambda _: None, Caps())
     attempt = ProxyAttempt("connect", "a.test", 443)
     for reason in (Reason.DONE, Reason.BROKEN, Reason.SESSION_CLOSED, Reason.IDLE):

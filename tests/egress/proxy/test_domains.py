@@ -1,4 +1,4 @@
-"""Names of hosts, and which are allowed."""
+"""Host names: their canonical form, and which are allowed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADDRESSES = """
 
 @pytest.mark.parametrize("host", ["api.example.com", "API.Example.COM", "api.example.com."])
 def test_a_name_has_one_spelling(host: str) -> None:
-    """Case and the dot of the root make no difference."""
+    """The canonical form of a host name is in lower case, without a trailing dot."""
     assert canonical(host) == "api.example.com"
 
 
@@ -26,7 +26,7 @@ def test_a_name_has_one_spelling(host: str) -> None:
     ADDRESSES.split(),
 )
 def test_an_address_is_no_name_in_any_spelling(host: str) -> None:
-    """Decimal, octal, hexadecimal, short, bracketed: whatever some reader takes for an address is refused."""
+    """Every notation of an IP address is refused: decimal, octal, hexadecimal, short and bracketed."""
     with pytest.raises(HostError) as caught:
         canonical(host)
     assert caught.value.reason is Reason.HOST_IS_ADDRESS
@@ -38,11 +38,11 @@ def test_an_address_is_no_name_in_any_spelling(host: str) -> None:
         *("", ".", "..", "api..example.com", ".example.com", "example.com..", "a" * 64 + ".com", "a." * 130 + "com"),
         *("-a.com", "a-.com", "a b.com", "a\tb.com", "a\0.com", "a.com\n", "a%2ecom", "a.com\\b", "*.com", "a,b.com"),
         *("ex\xe4mple.com", "\uff45xample.com", "example\u3002com", "\u0435xample.com", "\uff11\uff12.0.0.1"),
-        "\u0130.com",  # two letters in lower case
+        "\u0130.com",  # becomes two characters in lower case
     ],
 )
 def test_what_is_no_name_is_refused(host: str) -> None:
-    """Empty and long labels, marks, and every letter beyond ASCII, however much it looks like one."""
+    """Names with empty or long labels, special characters or letters beyond ASCII are refused, even look-alikes."""
     with pytest.raises(HostError) as caught:
         canonical(host)
     assert caught.value.reason is Reason.HOST_INVALID
@@ -50,7 +50,7 @@ def test_what_is_no_name_is_refused(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["example.com", "api.example.com", "a.b.example.com", "xn--bcher-kva.test"])
 def test_a_domain_is_allowed_with_its_subdomains(host: str) -> None:
-    """A domain admits itself and what is below it; an international one in its ASCII form."""
+    """An allowed domain admits itself and its subdomains. An international name is compared in its ASCII form."""
     assert AllowedDomains(["Example.com", "xn--bcher-kva.test"]).admits(host)
 
 
@@ -59,18 +59,18 @@ def test_a_domain_is_allowed_with_its_subdomains(host: str) -> None:
     ["com", "example.org", "notexample.com", "example.com.evil.test", "xn--xample-9uf.com", "xample.com", "e.com"],
 )
 def test_nothing_else_is_allowed(host: str) -> None:
-    """Neither a parent, nor a neighbour, nor a name that ends or begins alike, nor one that looks alike."""
+    """A parent of an allowed domain, another domain, and a name that only resembles an allowed one are refused."""
     assert not AllowedDomains(["example.com"]).admits(host)
 
 
 def test_of_no_domains_nothing_is_allowed() -> None:
-    """An empty list admits nobody."""
+    """An empty list of domains admits no host."""
     assert not AllowedDomains([]).admits("example.com")
 
 
 @given(st.text(max_size=80))
 def test_a_canonical_name_is_plain_and_stays_as_it_is(text: str) -> None:
-    """Whatever is taken is lower-case ASCII without a dot at its end, and its own canonical form."""
+    """A canonical name is lower-case ASCII without a trailing dot, and its own canonical form."""
     try:
         name = canonical(text)
     except HostError:

@@ -1,4 +1,4 @@
-"""What a request asks for, and that nothing that comes breaks the proxy."""
+"""Parsing of requests to the proxy, and its reaction to arbitrary data."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BEGUN = st.sampled_from(
 
 
 def parse_request(request: str) -> h11.Request:
-    """Return the request that h11 makes of a head."""
+    """Return ``request``, the head of a request, as h11 parses it."""
     connection = h11.Connection(h11.SERVER)
     connection.receive_data(request.encode())
     event = connection.next_event()
@@ -67,13 +67,13 @@ def parse_request(request: str) -> h11.Request:
     ],
 )
 def test_a_request_is_read(line: str, attempt: ProxyAttempt, target: str) -> None:
-    """The host in its one spelling, the port or its default, and what the server is to be asked for."""
+    """A request is parsed into the canonical host, the port, and the request target for the server."""
     wanted = read(parse_request(f"{line} HTTP/1.1\r\nHost: x\r\n\r\n"))
     assert (wanted.attempt, wanted.target) == (attempt, target)
 
 
 def test_what_cannot_be_read_is_logged_as_it_came() -> None:
-    """A host that is none stands in the log for people to see: printable, and only so much of it."""
+    """An invalid host is logged in shortened form, with ``?`` for unprintable characters."""
     with pytest.raises(UnreadableError) as caught:
         read(parse_request(f"CONNECT {'a@' * 300}b:443 HTTP/1.1\r\nHost: x\r\n\r\n"))
     assert caught.value.attempt.host == ("a@" * 300)[:253]
@@ -81,13 +81,13 @@ def test_what_cannot_be_read_is_logged_as_it_came() -> None:
 
 
 def test_headers_that_connection_names_are_dropped_but_never_those_that_frame_a_body() -> None:
-    """A client cannot make the proxy lose the length of a body: two readers would see two requests."""
+    """``Connection`` cannot remove the length of a body: the server could then read the body as another request."""
     headers = [(b"connection", b"x-a, Content-Length"), (b"x-a", b"1"), (b"content-length", b"3"), (b"x-b", b"2")]
     assert end_to_end(headers) == [(b"content-length", b"3"), (b"x-b", b"2")]
 
 
 async def served(pieces: list[bytes]) -> list[dict[str, JsonValue]]:
-    """Let a proxy serve these bytes, whose client then waits for the end, and return its log."""
+    """Send ``pieces`` to a proxy, wait until it closes the connection, and return its log."""
     lines: list[dict[str, JsonValue]] = []
     sink = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = sink.sockets[0].getsockname()[1]
@@ -112,7 +112,7 @@ async def served(pieces: list[bytes]) -> list[dict[str, JsonValue]]:
 
 @given(BEGUN, st.lists(TOKENS.map(lambda text: text.encode("latin-1")) | st.binary(max_size=40), max_size=25))
 def test_whatever_comes_is_served_or_refused(begun: bytes, pieces: list[bytes]) -> None:
-    """No bytes make the proxy raise, hang, or say what it has no word for; and only the allowed host is reached."""
+    """No data makes the proxy raise, hang, log an unknown reason, or allow a host other than the allowed one."""
     began = time.monotonic()
     lines = asyncio.run(served([begun, *pieces]))
     assert time.monotonic() - began < 60

@@ -1,4 +1,4 @@
-"""Answers that are no answers: what a relay makes of them, and what it tells the agent."""
+"""Answers of a provider, most of them failed or invalid: what the relay reports, and what it sends to the agent."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EVERY = pytest.mark.parametrize("plan", [PLAN, CLAUDE, CHAT, GEMINI], ids=["open
 
 
 async def ask_once(script: Script, plan: Any = PLAN, **how: Any) -> tuple[Answered, Setting]:
-    """Ask a provider that follows ``script`` once."""
+    """Send one request to a provider that follows ``script``. Return the answer and the setting."""
     async with relayed(script, plan, **how) as setting:
         answered = await setting.ask()
     return answered, setting
@@ -65,7 +65,7 @@ async def ask_once(script: Script, plan: Any = PLAN, **how: Any) -> tuple[Answer
     ],
 )
 def test_errors_pass_and_are_told_apart(plan: Any, status: int, trouble: Trouble) -> None:
-    """An error of the provider's reaches the agent as it is, and the report says what it means."""
+    """An error response of the provider reaches the agent unchanged, and the report classifies it."""
     body = b'{"type":"error","error":{"type":"some_error","message":"as the provider says"}}'
 
     async def play() -> None:
@@ -94,7 +94,7 @@ def test_errors_pass_and_are_told_apart(plan: Any, status: int, trouble: Trouble
     ],
 )
 def test_errors_say_more_than_statuses(plan: Any, status: int, error: Any, trouble: Trouble) -> None:
-    """An account without money is the key's trouble, under whatever status the provider says so."""
+    """An error about a wrong key or a lack of credit is ``REFUSED``, whatever its status. Other errors are not."""
 
     async def play() -> None:
         _, setting = await ask_once(answering(status, json.dumps({"error": error}).encode()), plan)
@@ -105,7 +105,7 @@ def test_errors_say_more_than_statuses(plan: Any, status: int, error: Any, troub
 
 @EVERY
 def test_good_answer_ends_trouble(plan: Any) -> None:
-    """The trouble is that of the last request for an answer: a repetition that went well leaves none."""
+    """The report has the trouble of the last model request only: a successful retry clears it."""
     statuses = iter([529, 200])
 
     async def script(seen: Seen, peer: HttpPeer) -> None:
@@ -125,7 +125,7 @@ def test_good_answer_ends_trouble(plan: Any) -> None:
 
 
 def test_count_of_tokens_is_no_model() -> None:
-    """What becomes of a request that only counts tokens says nothing of the model, and costs none."""
+    """A request that only counts tokens never sets a trouble, is not counted as an answer and uses no tokens."""
 
     async def play() -> None:
         async with relayed(answering(500), CLAUDE) as setting:
@@ -141,7 +141,7 @@ def test_count_of_tokens_is_no_model() -> None:
 
 
 def test_answer_without_stream() -> None:
-    """An answer in one piece is counted and passed on like a stream."""
+    """The tokens of an answer that is not streamed are counted, and the answer is forwarded unchanged."""
     body = b'{"status":"completed","usage":{"input_tokens":7,"output_tokens":3}}'
 
     async def play() -> None:
@@ -153,7 +153,7 @@ def test_answer_without_stream() -> None:
 
 
 def test_failed_answer_without_stream() -> None:
-    """An answer in one piece that says that it failed is none, although it came with 200."""
+    """A response of status 200 that reports a failure has the trouble of its error, and is not counted as an answer."""
     body = b'{"status":"failed","error":{"code":"rate_limit_exceeded"},"usage":{"input_tokens":7,"output_tokens":3}}'
 
     async def play() -> None:
@@ -192,7 +192,7 @@ def test_failed_answer_without_stream() -> None:
     ],
 )
 def test_errors_in_a_stream(plan: Any, last: Any, trouble: Trouble) -> None:
-    """An error that comes in the middle of a stream counts as one that comes as a status."""
+    """An error within a stream of status 200 is reported as a trouble, like an error response."""
     body = b"data: " + json.dumps(last, separators=(",", ":")).encode() + b"\n\n"
 
     async def play() -> None:
@@ -205,7 +205,7 @@ def test_errors_in_a_stream(plan: Any, last: Any, trouble: Trouble) -> None:
 
 @EVERY
 def test_stream_without_its_end(plan: Any) -> None:
-    """A stream that stops before its last event is no answer, even if its connection ends in order."""
+    """A stream without its last event is the provider's failure, even if the HTTP body is complete."""
 
     async def play() -> None:
         answered, setting = await ask_once(streaming(b'data: {"type":"ping"}\n\n'), plan)
@@ -217,7 +217,7 @@ def test_stream_without_its_end(plan: Any) -> None:
 
 @EVERY
 def test_cut_stream_is_cut_for_the_agent(plan: Any) -> None:
-    """A connection that the provider cuts is cut for the agent too: it is not told that the answer is whole."""
+    """If the provider cuts the connection, the agent's is cut too, so the agent sees that the answer is incomplete."""
 
     async def script(seen: Seen, peer: HttpPeer) -> None:
         await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
@@ -236,7 +236,7 @@ def test_cut_stream_is_cut_for_the_agent(plan: Any) -> None:
 
 @pytest.mark.parametrize("begins", [False, True])
 def test_silent_provider(begins: bool) -> None:
-    """A provider that sends nothing for too long is given up, before an answer and within one."""
+    """A provider that sends nothing for too long counts as unreachable, both before and within an answer."""
 
     async def script(seen: Seen, peer: HttpPeer) -> None:
         if begins:
@@ -253,7 +253,7 @@ def test_silent_provider(begins: bool) -> None:
 
 
 def test_slow_stream_is_waited_for() -> None:
-    """It is the silence between two pieces that is bounded, not the time of the whole answer."""
+    """A stream may last longer than ``between_bytes``, which limits only the silence between two pieces."""
 
     async def script(seen: Seen, peer: HttpPeer) -> None:
         await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
@@ -272,7 +272,7 @@ def test_slow_stream_is_waited_for() -> None:
 
 
 def test_provider_that_is_not_there() -> None:
-    """A provider that takes no connection is unreachable, and the agent may try again."""
+    """A provider that accepts no connection counts as unreachable, and the response allows the agent to retry."""
 
     async def play() -> None:
         server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
@@ -290,7 +290,7 @@ def test_provider_that_is_not_there() -> None:
 
 @pytest.mark.parametrize("host", ["a..b", "\u2603" * 80, "nothing.invalid"])
 def test_provider_whose_name_is_none(host: str) -> None:
-    """A name that cannot be looked up is a provider that cannot be reached."""
+    """A provider whose host name is invalid or cannot be resolved counts as unreachable."""
 
     async def play() -> None:
         answered, setting = await ask_once(answering(), replace(PLAN, base_url=f"http://{host}/v1"))
@@ -302,7 +302,7 @@ def test_provider_whose_name_is_none(host: str) -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308, 304])
 def test_redirects_are_not_followed(status: int) -> None:
-    """An answer that leads elsewhere leads nowhere: the key goes to one host, and the agent is not sent to another."""
+    """A redirect is neither followed nor forwarded: the key goes to one host, and the agent is not sent elsewhere."""
 
     async def play() -> None:
         answered, setting = await ask_once(answering(status, b"", location="http://127.0.0.1:9/"))
@@ -315,7 +315,7 @@ def test_redirects_are_not_followed(status: int) -> None:
 
 
 def brotli_of(data: bytes) -> bytes:
-    """Return compressed data, or skip the test without the library."""
+    """Return ``data`` compressed with Brotli. Skip the test if the library is not installed."""
     compressed: bytes = pytest.importorskip("brotli").compress(data)
     return compressed
 
@@ -332,7 +332,7 @@ ENCODERS: dict[str, Any] = {
 @pytest.mark.parametrize("encoding", ENCODERS)
 @pytest.mark.parametrize("size", [1, 10_000])
 def test_compressed_answers(encoding: str, size: int) -> None:
-    """The agent gets the plain answer, whatever encoding the provider chose and however it is cut into pieces."""
+    """The agent gets the decompressed answer for each encoding, whatever the size of the pieces."""
     data = ENCODERS[encoding](STREAM[Provider.OPENAI])
 
     async def script(seen: Seen, peer: HttpPeer) -> None:
@@ -355,7 +355,7 @@ def test_compressed_answers(encoding: str, size: int) -> None:
 
 @pytest.mark.parametrize("encoding", [name for name in ENCODERS if "," not in name])
 def test_a_small_answer_that_expands_to_much(encoding: str) -> None:
-    """It is cut off before it fills the memory, also as an error."""
+    """A compressed body that expands to many megabytes is cut off, or replaced if it is an error, to limit memory."""
     bomb = ENCODERS[encoding](bytes(8 * 1024 * 1024))
 
     async def play() -> None:
@@ -381,7 +381,10 @@ def test_a_small_answer_that_expands_to_much(encoding: str) -> None:
     ids=["a beginning", "cut", "not gzip", "more after it", "twice", "compress"],
 )
 def test_compressed_answers_that_cannot_be_read(encoding: str, data: bytes) -> None:
-    """They are the provider's failure, and the agent never gets a whole answer."""
+    """A compressed answer that cannot be read is the provider's failure. The agent gets 502 or an incomplete answer.
+
+    An error response that cannot be read is replaced by a 502, but classified by its own status.
+    """
 
     async def play() -> None:
         answered, setting = await ask_once(answering(200, data, content_encoding=encoding))
@@ -395,7 +398,7 @@ def test_compressed_answers_that_cannot_be_read(encoding: str, data: bytes) -> N
 
 
 def test_a_compressed_error() -> None:
-    """It is classified and forwarded without the key, like any other."""
+    """A compressed error response is classified, and forwarded without the key, like an uncompressed one."""
     error = json.dumps({"error": {"code": "insufficient_quota", "message": KEY}}).encode()
 
     async def play() -> None:
@@ -410,7 +413,7 @@ def test_a_compressed_error() -> None:
     "garbage", [b"HTTP/2 what\r\n\r\n", b"\x00\x01\x02", b"HTTP/1.1 200 OK\r\nA b: c\r\n\r\n", b""]
 )
 def test_provider_that_speaks_no_http(garbage: bytes) -> None:
-    """What is no HTTP/1.1 is no answer."""
+    """A response that is not valid HTTP/1.1 is the provider's failure."""
 
     async def script(seen: Seen, peer: HttpPeer) -> None:
         peer.writer.write(garbage)
@@ -426,7 +429,7 @@ def test_provider_that_speaks_no_http(garbage: bytes) -> None:
 
 
 def test_interim_answers_are_skipped() -> None:
-    """An interim answer is not the answer, and an endless row of them is a failure."""
+    """Interim responses (1xx) are skipped, but too many of them are a failure."""
 
     async def play() -> None:
         for interim, status in ((2, 200), (100, 502)):
@@ -443,7 +446,7 @@ def test_interim_answers_are_skipped() -> None:
 
 
 def test_long_error_is_told_in_short() -> None:
-    """The body of an error is held within bounds: a longer one is replaced, under its status."""
+    """An error response of more than ``MAX_ERROR_BYTES`` is replaced by a short one with the same status."""
 
     async def play() -> None:
         answered, setting = await ask_once(answering(500, b'{"a":"' + b"x" * MAX_ERROR_BYTES + b'"}'))
@@ -454,7 +457,7 @@ def test_long_error_is_told_in_short() -> None:
 
 
 def test_agent_that_takes_nothing() -> None:
-    """An agent that does not read holds the provider up, in little memory, and is then let go: nobody's trouble."""
+    """If the agent does not read, the relay stops reading from the provider and then gives up, without a trouble."""
     sent = 0
 
     async def script(seen: Seen, peer: HttpPeer) -> None:
@@ -477,7 +480,7 @@ def test_agent_that_takes_nothing() -> None:
 
 
 def test_task_that_ends_while_the_provider_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that is ended while it waits for an answer to begin has waited for the provider."""
+    """If a task ends after a long wait for a streamed answer to begin, the provider counts as unreachable."""
     monkeypatch.setattr(relay_answer, "HANGING_SECONDS", 0.05)
 
     async def script(seen: Seen, peer: HttpPeer) -> None:
@@ -496,7 +499,7 @@ def test_task_that_ends_while_the_provider_hangs(monkeypatch: pytest.MonkeyPatch
 
 
 def test_key_is_in_no_exception(capfd: pytest.CaptureFixture[str]) -> None:
-    """No trouble of any kind writes the key anywhere."""
+    """If an invalid response contains the key, no output, log or report of the relay contains it."""
 
     async def script(seen: Seen, peer: HttpPeer) -> None:
         peer.writer.write(f"HTTP/1.1 200 {KEY}\r\nx: {KEY}\r\nbroken {KEY}\r\n\r\n".encode())
@@ -514,7 +517,10 @@ def test_key_is_in_no_exception(capfd: pytest.CaptureFixture[str]) -> None:
 
 @EVERY
 def test_a_rejected_key_is_not_repeated(plan: Any) -> None:
-    """Claude Code repeats a 401 five times unless it is told not to; whatever the provider says, a key stays wrong."""
+    """The agent is told not to retry after 401 and 403, even if the provider allows it: the key stays wrong.
+
+    Without ``x-should-retry: false``, Claude Code retries five times after a 401.
+    """
 
     async def play() -> None:
         for status, retries in ((401, "false"), (403, "false"), (500, "true")):
@@ -525,7 +531,7 @@ def test_a_rejected_key_is_not_repeated(plan: Any) -> None:
 
 
 def test_an_answer_that_is_not_streamed_may_use_all_its_time() -> None:
-    """It is silent until all of it is made: neither silence bounds it, only the time of the whole answer."""
+    """For an answer that is not streamed, only ``whole_answer`` applies: nothing is sent until it is complete."""
 
     async def slow(seen: Seen, peer: HttpPeer) -> None:
         await asyncio.sleep(0.6)
@@ -542,7 +548,7 @@ def test_an_answer_that_is_not_streamed_may_use_all_its_time() -> None:
 
 
 def test_a_whole_answer_has_an_end() -> None:
-    """A stream that goes on for ever is ended as well."""
+    """A stream that never ends is cut off after ``whole_answer`` seconds, even if it is never silent."""
 
     async def drip(seen: Seen, peer: HttpPeer) -> None:
         await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
@@ -559,7 +565,7 @@ def test_a_whole_answer_has_an_end() -> None:
 
 
 def test_a_silent_wait_that_is_normal_is_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that ends while an answer that is not streamed is made has not waited for a provider that hangs."""
+    """A task that ends while it waits for an answer that is not streamed sets no trouble: such a wait is normal."""
     monkeypatch.setattr(relay_answer, "HANGING_SECONDS", 0.05)
 
     async def script(seen: Seen, peer: HttpPeer) -> None:
@@ -617,7 +623,7 @@ _POLICY = [
 
 @pytest.mark.parametrize(("plan", "body"), _POLICY)
 def test_a_refusal_by_policy_is_no_failure_of_the_provider(plan: Any, body: bytes) -> None:
-    """A verdict on the agent, not an outage to be tried again."""
+    """If the model or a policy of the provider refuses, the trouble is ``DECLINED``, which is not an outage."""
 
     async def play() -> None:
         _, setting = await ask_once(streaming(body), plan)
@@ -635,7 +641,7 @@ def test_a_refusal_by_policy_is_no_failure_of_the_provider(plan: Any, body: byte
     ],
 )
 def test_a_refusal_by_policy_under_an_errors_status(plan: Any, error: Any) -> None:
-    """The same, where the provider answers 400."""
+    """If a policy of the provider refuses with the status 400, the trouble is ``DECLINED``, too."""
 
     async def play() -> None:
         _, setting = await ask_once(answering(400, json.dumps({"error": error}).encode()), plan)
@@ -645,7 +651,7 @@ def test_a_refusal_by_policy_under_an_errors_status(plan: Any, error: Any) -> No
 
 
 def test_which_model_answered_is_counted() -> None:
-    """A provider names the dated model behind an alias; what is no name is left out."""
+    """Answers are counted by the dated model that the provider names. An invalid name is ignored."""
     completed = b'data: {"type":"response.completed","response":{"status":"completed","model":"%s"}}\n\n'
 
     async def play() -> None:
@@ -664,7 +670,7 @@ def test_which_model_answered_is_counted() -> None:
 
 
 def test_what_earlier_tries_spent_counts() -> None:
-    """A budget is one task's, however often that is tried."""
+    """What earlier tries of a task spent counts: a request is refused if they used up the budget."""
 
     async def play() -> None:
         for plan in (

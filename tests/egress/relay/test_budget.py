@@ -1,4 +1,4 @@
-"""What is left of a task's budget."""
+"""The budget of a task: its limits, and the reservations of requests in progress."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ PRICES = TokenPrices(input=1_000_000, cached_input=0, cache_write=0, cache_write
     ],
 )
 def test_bounds(spent: Spending, bound: str) -> None:
-    """A budget is used up when what was spent reaches one of its bounds; tokens of both kinds count together.
+    """A budget is used up when one of its limits is reached. Input and output tokens are added.
 
-    What the provider failed at does not count, as often as there may be requests.
+    Requests that failed because of the provider do not count, up to the number of allowed requests.
     """
     assert spent.over(replace(PLAN, requests=5, tokens=100, bytes=1000)) == bound
 
 
 def test_whose_spending_it_is() -> None:
-    """A budget that only the provider's failures used up is not used up by the agent."""
+    """If the provider's failures alone exhaust a budget, ``over`` reports it, but ``is_used_up`` does not."""
     plan = replace(PLAN, requests=5)
     assert Spending(requests=10, failed=9).over(plan)
     assert not Spending(requests=10, failed=9).is_used_up(plan)
@@ -52,14 +52,14 @@ def test_whose_spending_it_is() -> None:
 
 @pytest.mark.parametrize(("micro", "unreported", "bound"), [(299, 0, ""), (300, 0, "$0.0005"), (250, 50, "$0.0005")])
 def test_money_is_a_bound(micro: int, unreported: int, bound: str) -> None:
-    """What earlier tries cost counts, and so does what answers whose end is not known may have cost."""
+    """The limit in money includes the cost of earlier tries and the maximum cost of incomplete answers."""
     plan = replace(PLAN, micro_usd=500, prices=PRICES, spent_micro_usd=200)
     assert Spending(micro_usd=micro, unreported_micro_usd=unreported).over(plan) == bound
     assert not Spending(micro_usd=micro, unreported_micro_usd=unreported).over(replace(plan, micro_usd=None))
 
 
 def test_requests_in_progress_share_the_budget() -> None:
-    """A request has room beside others if all together cannot exceed the budget. A single one always has."""
+    """A request is possible beside others if all together cannot exceed the budget. A single request always is."""
     plan = replace(PLAN, tokens=1000, micro_usd=1000, prices=PRICES, spent_tokens=100, spent_micro_usd=100)
     wanted = Reservation.of(plan, 100, 150)
     assert wanted == Reservation(tokens=250, micro_usd=400)
@@ -88,7 +88,7 @@ def test_requests_in_progress_share_the_budget() -> None:
     ],
 )
 def test_most_output_is_the_largest_limit(plan: RelayPlan, limits: dict[str, Any], most: int | None) -> None:
-    """A provider may use any of the limits that a request sets."""
+    """If a request sets several output limits, the largest counts, because the provider may use any of them."""
     assert dialect_of(plan.provider).max_output_tokens({**BODIES[plan.provider], **limits}) == most
 
 
@@ -98,7 +98,7 @@ def test_most_output_is_the_largest_limit(plan: RelayPlan, limits: dict[str, Any
     [(CHAT, "max_tokens"), (CHAT, "max_completion_tokens"), (PLAN, "max_output_tokens"), (CLAUDE, "max_tokens")],
 )
 def test_limits_are_whole_numbers(plan: RelayPlan, name: str, value: Any) -> None:
-    """A limit of another type is refused: the provider might accept it, and the relay would not reserve it."""
+    """A limit that is not an integer in the valid range is refused: the relay could not reserve tokens for it."""
     with pytest.raises(RefusedError, match=name):
         dialect_of(plan.provider).check({**BODIES[plan.provider], name: value}, plan)
     with pytest.raises(RefusedError, match="maxOutputTokens"):
@@ -126,5 +126,5 @@ _DATA = "data:application/pdf;base64,AA=="
     ],
 )
 def test_media_reserve_more_than_their_bytes(content: Any, tokens: int) -> None:
-    """A PDF of some kilobytes has hundreds of pages, and a small image thousands of tokens."""
+    """Media reserve a fixed number of tokens: a PDF of a few kilobytes may have hundreds of pages."""
     assert media_tokens({"messages": [{"role": "user", "content": content}]}) == tokens

@@ -22,6 +22,6 @@ from securebench.egress.relay.error_responses import retry_after
     ],
 )
 def test_retry_after_is_read_in_all_its_forms(headers: dict[str, str], seconds: float | None) -> None:
-    """Seconds, milliseconds or a date; any other value is ignored."""
+    """The delay may be in seconds, in milliseconds or a date. Any other value is ignored."""
     given = [(name.encode(), value.encode()) for name, value in headers.items()]
     assert retry_after(given) == seconds

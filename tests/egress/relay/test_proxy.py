@@ -29,7 +29,7 @@ LOGIN = "Basic " + b64encode(f"user:{WORD}".encode()).decode()
 
 @dataclass
 class Forwarder:
-    """A proxy that only forwards tunnels. ``refusal`` is its answer if it does not."""
+    """A proxy that forwards tunnels. If ``refusal`` is set, it sends these bytes and closes the connection instead."""
 
     refusal: bytes = b""
     url: str = ""
@@ -64,7 +64,7 @@ class Forwarder:
 
 @asynccontextmanager
 async def forwarding(refusal: bytes = b"", tls: ssl.SSLContext | None = None) -> AsyncIterator[Forwarder]:
-    """Serve a proxy."""
+    """Serve a proxy whose URL has a user name and a password. It uses TLS if ``tls`` is given."""
     forwarder = Forwarder(refusal)
     server = await asyncio.start_server(forwarder.serve, "127.0.0.1", 0, ssl=tls)
     scheme = "https" if tls else "http"
@@ -77,13 +77,13 @@ async def forwarding(refusal: bytes = b"", tls: ssl.SSLContext | None = None) ->
 
 @pytest.fixture(name="authority", scope="module")
 def _authority() -> trustme.CA:
-    """Give a certificate authority that no system trusts."""
+    """Return a certificate authority that no system trusts."""
     return trustme.CA()
 
 
 @pytest.fixture(name="server_tls")
 def _server_tls(authority: trustme.CA) -> ssl.SSLContext:
-    """Give the TLS context of a server at ``localhost``."""
+    """Return the TLS context of a server at ``localhost``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
     return context
@@ -91,7 +91,10 @@ def _server_tls(authority: trustme.CA) -> ssl.SSLContext:
 
 @pytest.mark.parametrize("is_secure", [False, True])
 def test_a_provider_behind_a_proxy(authority: trustme.CA, server_tls: ssl.SSLContext, is_secure: bool) -> None:
-    """The relay and the probe ask for a tunnel, and use TLS with the provider inside it, also if the proxy has TLS."""
+    """The relay and the probe request a tunnel and use TLS with the provider inside it, even if the proxy uses TLS.
+
+    The proxy does not see the provider's key, and the provider does not see the proxy's password.
+    """
     bundle = authority.cert_pem.bytes().decode()
     large = b": " + b"x" * 3_000_000 + b"\n\n"
 
@@ -112,7 +115,7 @@ def test_a_provider_behind_a_proxy(authority: trustme.CA, server_tls: ssl.SSLCon
         assert (setting.relay.report().trouble, report.trouble) == (None, None)
         target = setting.plan.base_url.removeprefix("https://").removesuffix("/v1")
         assert [head.split("\r\n")[0] for head in proxy.heads] == [f"CONNECT {target} HTTP/1.1"] * 2
-        for head in proxy.heads:  # the connection is kept for the second request
+        for head in proxy.heads:  # one of the probe, and one that both requests of the agent share
             assert f"proxy-authorization: {LOGIN}" in head.lower().replace(LOGIN.lower(), LOGIN)
             assert KEY not in head
         assert KEY.encode() not in proxy.sent
@@ -132,7 +135,7 @@ def test_a_provider_behind_a_proxy(authority: trustme.CA, server_tls: ssl.SSLCon
     ],
 )
 def test_a_proxy_that_refuses(server_tls: ssl.SSLContext, refusal: bytes, message: str) -> None:
-    """It is named as the cause, and the provider counts as unreachable."""
+    """If the proxy opens no usable tunnel, the provider counts as unreachable, and the message gives the cause."""
 
     async def play() -> None:
         async with (
@@ -152,7 +155,7 @@ def test_a_proxy_that_refuses(server_tls: ssl.SSLContext, refusal: bytes, messag
 
 
 def test_a_certificate_of_an_unknown_authority(server_tls: ssl.SSLContext) -> None:
-    """A proxy that intercepts TLS is not trusted without its certificate."""
+    """A certificate of an authority that is not in ``ca_bundle`` is rejected, so no proxy can intercept TLS."""
 
     async def play() -> None:
         async with (
@@ -167,7 +170,7 @@ def test_a_certificate_of_an_unknown_authority(server_tls: ssl.SSLContext) -> No
 
 
 def test_a_provider_without_tls_needs_no_proxy() -> None:
-    """Plain HTTP is for this machine and private networks."""
+    """A provider with an HTTP URL is reached directly: such URLs are for this machine and private networks."""
 
     async def play() -> None:
         async with forwarding() as proxy, relayed(plan=replace(PLAN, proxy=proxy.url)) as setting:

@@ -1,4 +1,4 @@
-"""The reasons of a relay, and where they are described."""
+"""The reasons for which a relay refuses requests: their description in the reference, and their status."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
 
 @pytest.mark.parametrize("reason", list(RelayRefusal))
 def test_reasons_are_described(reason: RelayRefusal) -> None:
-    """Each reason that stands in a log is described in the reference."""
+    """Each refusal reason is described in the reference."""
     assert f"`{reason.value}`" in (REFERENCE / "egress.md").read_text()
 
 
 @pytest.mark.parametrize("trouble", list(Trouble))
 def test_troubles_are_described(trouble: Trouble) -> None:
-    """Each trouble that stands in a record is described in the reference."""
+    """Each trouble is described in the reference."""
     assert f"| `{trouble.value}` |" in (REFERENCE / "relay.md").read_text()
 
 
 @pytest.mark.parametrize("reason", list(RelayRefusal))
 def test_programs_give_up_at_refusals(reason: RelayRefusal) -> None:
-    """No refusal has a status at which a program would ask the same again for long: a key's, or a server's."""
+    """No refusal has a status after which agents retry for long: 401, 403, 408, 409 or 5xx."""
     status = RefusedError(reason, "why").status
     assert 400 <= status < 500
     assert status not in {401, 403, 408, 409}

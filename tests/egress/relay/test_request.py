@@ -1,4 +1,4 @@
-"""Requests that a relay reads within bounds, and those that it does not read at all."""
+"""The checks and limits with which a relay reads an agent's requests."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ GOOD_LENGTH = b"Content-Length: %d\r\n\r\n" % len(GOOD_BODY)
     ],
 )
 def test_other_paths(target: str) -> None:
-    """A path that is not letter for letter one of the few is not passed on, whatever it could be taken for."""
+    """A path that is not exactly one of the allowed paths is refused with status 404, even if it resembles one."""
 
     async def play() -> None:
         async with relayed() as setting:
@@ -82,7 +82,7 @@ def test_other_paths(target: str) -> None:
     ],
 )
 def test_other_paths_of_anthropic(target: str) -> None:
-    """Of the Messages API too only the few paths and queries are open, and the refusal has that API's form."""
+    """The Messages API, too, allows only a few paths and queries, and the refusal has the form of its errors."""
 
     async def play() -> None:
         async with relayed(plan=CLAUDE) as setting:
@@ -95,7 +95,7 @@ def test_other_paths_of_anthropic(target: str) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "post", "PROPFIND"])
 def test_other_methods(method: str) -> None:
-    """A path that is open takes one method."""
+    """An allowed path with a method other than POST is refused with status 405."""
 
     async def play() -> None:
         async with relayed() as setting:
@@ -107,7 +107,7 @@ def test_other_methods(method: str) -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "api.openai.com:80", "169.254.169.254"])
 def test_host_of_the_agent_is_nothing(host: str) -> None:
-    """The host that the agent names leads nowhere: the provider's own is the only one."""
+    """The ``Host`` header that the agent sends is replaced by the provider's host."""
 
     async def play() -> None:
         async with relayed() as setting:
@@ -130,7 +130,7 @@ def test_host_of_the_agent_is_nothing(host: str) -> None:
     ],
 )
 def test_bodies_that_cannot_be_checked(headers: Any) -> None:
-    """A body that is compressed, or of another type, is not passed on."""
+    """A body that is compressed, or whose content type is not JSON in UTF-8, is refused."""
 
     async def play() -> None:
         async with relayed() as setting:
@@ -163,7 +163,7 @@ def test_bodies_that_cannot_be_checked(headers: Any) -> None:
     ],
 )
 def test_framing_with_two_readings(raw: bytes) -> None:
-    """A request that two readers could cut in two ways, or that is no HTTP/1.1, is not passed on."""
+    """A request that two parsers could delimit differently, or that is not valid HTTP/1.1, is refused."""
 
     async def play() -> None:
         async with relayed() as setting:
@@ -183,7 +183,7 @@ def test_framing_with_two_readings(raw: bytes) -> None:
     ],
 )
 def test_heads_are_bounded(raw: bytes) -> None:
-    """A head that does not end within bounds is given up."""
+    """A request whose head exceeds the size limit is refused as malformed."""
 
     async def play() -> None:
         async with relayed() as setting:
@@ -194,7 +194,7 @@ def test_heads_are_bounded(raw: bytes) -> None:
 
 
 def test_smuggled_request_is_a_request() -> None:
-    """What follows a body is the next request, and is checked as such."""
+    """Data after the end of a body is read as the next request, and checked like any other request."""
 
     async def play() -> None:
         async with relayed() as setting:
@@ -207,7 +207,7 @@ def test_smuggled_request_is_a_request() -> None:
 
 
 def test_chunked_request_is_sent_whole() -> None:
-    """A body in chunks is read like any other, and sent with its length; what stands behind its end is left."""
+    """A chunked body is forwarded with a Content-Length. Its chunk extensions and trailers are dropped."""
     chunks = b"%x;name=value\r\n" % len(GOOD_BODY) + GOOD_BODY + b"\r\n0\r\nX-Api-Key: trailing\r\n\r\n"
 
     async def play() -> None:
@@ -222,7 +222,7 @@ def test_chunked_request_is_sent_whole() -> None:
 
 
 def test_client_that_waits_to_be_asked() -> None:
-    """A client that waits for an interim answer before it sends its body gets one."""
+    """A client that waits for ``100 Continue`` before it sends its body gets that response."""
 
     async def play() -> None:
         async with relayed() as setting:
@@ -239,7 +239,7 @@ def test_client_that_waits_to_be_asked() -> None:
 
 
 def test_refused_client_is_not_asked_for_its_body() -> None:
-    """A client that waits before it sends a body that nobody wants is refused at once."""
+    """A refused client that waits for ``100 Continue`` gets the refusal without having to send its body."""
 
     async def play() -> None:
         async with relayed() as setting:
@@ -253,7 +253,7 @@ def test_refused_client_is_not_asked_for_its_body() -> None:
 
 
 def test_body_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request whose body does not come is given up after a while."""
+    """A request whose body does not arrive in time is refused as malformed."""
     monkeypatch.setattr(relay_request, "DRAIN_SECONDS", 0.1)
 
     async def play() -> None:
@@ -294,14 +294,14 @@ def test_body_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_json_with_two_readings(body: bytes, reason: RelayRefusal) -> None:
-    """A body that another reader could take for something else, or that takes much to read, is refused, and soon."""
+    """A body that another parser could read differently, or that is expensive to parse, is refused quickly."""
     with processor_seconds(2), pytest.raises(RefusedError) as refused:
         decode(body)
     assert refused.value.reason is reason
 
 
 def test_many_marks_in_text_are_no_values() -> None:
-    """Commas and brackets inside strings, as code has them, do not count as values."""
+    """Commas and brackets inside strings, as in source code, do not count as values."""
     text = '[1,2,{"a":\\}],' * MAX_VALUES
     assert decode(json.dumps({"a": [text, text]}).encode()) == {"a": [text, text]}
 
@@ -311,7 +311,7 @@ PLAIN = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infi
 
 
 def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Return lists and objects of ``inner``."""
+    """Return a strategy for lists and objects of ``inner``."""
     return st.lists(inner, max_size=5) | st.dictionaries(TEXT, inner, max_size=5)
 
 
@@ -320,20 +320,20 @@ JSON = st.recursive(st.none() | st.booleans() | PLAIN, nested, max_leaves=30)
 
 @given(st.dictionaries(TEXT, JSON, max_size=5))
 def test_what_is_sent_is_what_was_read(body: dict[str, Any]) -> None:
-    """A body that is read and written again has the same values, in the same order."""
+    """A body that is parsed and serialized again has the same values in the same order."""
     again = decode(encode(decode(json.dumps(body).encode())))
     assert json.dumps(again) == json.dumps(body)
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_reading_raises_refusals_alone(data: bytes) -> None:
-    """Whatever an agent sends, it is read or refused."""
+    """Any data is read as an object or refused with :class:`RefusedError`: no other exception is raised."""
     with suppress(RefusedError):
         assert isinstance(decode(data), dict)
 
 
 def test_huge_body_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A body beyond the bound is refused before all of it is there, whether or not its length was told."""
+    """A body beyond the size limit is refused before all of it has arrived, with or without a Content-Length."""
     monkeypatch.setattr(relay_request, "DRAIN_SECONDS", 0.2)
 
     async def play() -> None:
@@ -350,7 +350,7 @@ def test_huge_body_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bodies that are held at once share one bound, and what is over gives its part back."""
+    """All bodies in memory share one size limit, and the body of a finished request no longer counts."""
     monkeypatch.setattr(relay_request, "MAX_HELD_BYTES", 3 * len(GOOD_BODY) // 2)
 
     async def play() -> None:
@@ -371,7 +371,7 @@ def test_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_refused_request_is_trouble_of_the_request() -> None:
-    """A refused request for an answer counts as one that was found wrong, and names the reason."""
+    """A refused model request is reported as ``REJECTED`` with the reason, and does not count as a request."""
 
     async def play() -> None:
         async with relayed() as setting:
@@ -384,7 +384,7 @@ def test_refused_request_is_trouble_of_the_request() -> None:
 
 
 def test_refusals_do_not_fill_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused requests without end are counted, and no longer logged."""
+    """All refused requests are counted, but beyond a limit they are not logged."""
     monkeypatch.setattr("securebench.egress.relay.tally.MAX_REFUSED_LINES", 3)
 
     async def play() -> None:
@@ -413,7 +413,7 @@ HEADS = st.sampled_from([b"POST", b"GET", b"HEAD", b"CONNECT"]).flatmap(
     )
 )
 def test_admission_never_breaks(raw: bytes) -> None:
-    """Whatever bytes come, nothing is passed on that is no good request, and the next good one is served."""
+    """Whatever bytes an agent sends, no invalid request is forwarded, and the next valid one is served."""
 
     async def play() -> None:
         async with relayed() as setting:
@@ -430,7 +430,7 @@ def test_admission_never_breaks(raw: bytes) -> None:
 
 
 def test_agent_that_leaves() -> None:
-    """A request whose agent is gone before the answer is over, and is nobody's trouble."""
+    """If the agent disconnects before the answer is over, the request is logged and no trouble is reported."""
 
     async def play() -> None:
         async with relayed() as setting:

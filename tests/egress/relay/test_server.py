@@ -1,4 +1,4 @@
-"""What passes through a relay, and what it keeps to itself."""
+"""What a relay forwards, removes, limits, charges and logs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ EVERY = pytest.mark.parametrize("plan", [PLAN, CLAUDE, CHAT], ids=["openai", "an
 
 @EVERY
 def test_answer_passes_unchanged(plan: Any) -> None:
-    """What the provider streams reaches the agent letter for letter, and its tokens are counted."""
+    """A streamed answer reaches the agent unchanged, and its tokens are counted."""
 
     async def play() -> None:
         async with relayed(plan=plan) as setting:
@@ -74,7 +74,7 @@ def test_answer_passes_unchanged(plan: Any) -> None:
 
 @EVERY
 def test_request_is_what_was_checked(plan: Any) -> None:
-    """The provider gets the values of the body that was checked, at its own host and path."""
+    """The provider gets the checked values, serialized again, at its own host and path."""
 
     async def play() -> None:
         async with relayed(plan=plan) as setting:
@@ -101,7 +101,7 @@ def test_request_is_what_was_checked(plan: Any) -> None:
     ],
 )
 def test_paths_follow_the_base_url(plan: Any, base: str, path: str, target: str) -> None:
-    """A path that is open is looked for below the base URL, with its version once."""
+    """An allowed path is requested below the base URL, without repeating the version."""
 
     async def play() -> None:
         async with relayed(plan=plan, base=base) as setting:
@@ -113,7 +113,7 @@ def test_paths_follow_the_base_url(plan: Any, base: str, path: str, target: str)
 
 @EVERY
 def test_credentials_are_replaced(plan: Any) -> None:
-    """Whatever the agent sends as credentials is taken off, and the key is the only one that arrives."""
+    """Credentials that the agent sends are removed, and only the configured key reaches the provider."""
     given = {
         "authorization": "Bearer stolen",
         "x_api_key": "stolen",
@@ -141,7 +141,7 @@ def test_credentials_are_replaced(plan: Any) -> None:
 
 
 def test_no_key_is_no_header() -> None:
-    """Where there is no key, as with a local model server, no credentials are sent at all."""
+    """Without a key, as for a local model server, no ``Authorization`` header is sent."""
 
     async def play() -> None:
         async with relayed(plan=replace(PLAN, key=None)) as setting:
@@ -152,7 +152,7 @@ def test_no_key_is_no_header() -> None:
 
 
 def test_harmless_headers_pass() -> None:
-    """The headers by which a program says what it speaks reach the provider, and the answer is asked for plain."""
+    """Headers that name the client and the API version are forwarded, and an uncompressed answer is requested."""
 
     async def play() -> None:
         async with relayed(plan=CLAUDE) as setting:
@@ -165,7 +165,7 @@ def test_harmless_headers_pass() -> None:
 
 
 def test_answer_headers_are_few() -> None:
-    """The agent is shown what it needs of the provider's headers: never a cookie, never the name of an account."""
+    """The agent gets only the response headers that it needs: no cookie and no account name."""
     headers = {
         "content_type": "text/event-stream",
         "set_cookie": "a=b",
@@ -185,7 +185,7 @@ def test_answer_headers_are_few() -> None:
 
 @pytest.mark.parametrize("status", [200, 401])
 def test_key_is_never_echoed(status: int) -> None:
-    """A provider that repeats the key in a body or a header does not hand it to the agent."""
+    """If a provider repeats the key in a body or a header, the key is removed before the agent gets the response."""
 
     async def script(seen: Seen, peer: HttpPeer) -> None:
         head = [("content-type", "application/json"), ("x-request-id", f"r-{KEY}")]
@@ -206,7 +206,7 @@ def test_key_is_never_echoed(status: int) -> None:
 
 
 def test_pieces_pass_as_they_come() -> None:
-    """A piece of a streamed answer reaches the agent while the provider still waits with the next one."""
+    """A piece of a streamed answer reaches the agent before the provider sends the next piece."""
     first_read = asyncio.Event()
 
     async def script(seen: Seen, peer: HttpPeer) -> None:
@@ -231,7 +231,7 @@ def test_pieces_pass_as_they_come() -> None:
 
 
 def test_connections_are_kept() -> None:
-    """Both the agent's connection and the provider's serve one request after the other."""
+    """The agent's connection and the provider's connection are both reused for later requests."""
 
     async def play() -> None:
         async with relayed() as setting:
@@ -246,7 +246,7 @@ def test_connections_are_kept() -> None:
 
 
 def test_connection_survives_a_refusal() -> None:
-    """After a refused request the same connection takes a good one."""
+    """After a refused request, a valid request is served on the same connection."""
 
     async def play() -> None:
         async with relayed() as setting:
@@ -260,7 +260,7 @@ def test_connection_survives_a_refusal() -> None:
 
 
 def test_probe_is_answered_here() -> None:
-    """The probe with which Claude Code begins is answered by the relay, and never passed on."""
+    """The ``HEAD /`` request that Claude Code sends first is answered by the relay and not forwarded."""
 
     async def play() -> None:
         async with relayed(plan=CLAUDE) as setting:
@@ -276,7 +276,7 @@ def test_probe_is_answered_here() -> None:
 
 
 def test_websocket_is_answered_426() -> None:
-    """The WebSocket that Codex tries first is told to use HTTP, and never passed on."""
+    """The WebSocket request that Codex sends first gets status 426, and is not forwarded."""
     request = b"GET /v1/responses HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 
     async def play() -> None:
@@ -290,7 +290,7 @@ def test_websocket_is_answered_426() -> None:
 
 
 def test_requests_run_beside_each_other() -> None:
-    """Requests of several helpers are under way at once, up to the bound, and the rest wait for their turn."""
+    """An agent's requests run at the same time, up to a limit. Further requests wait, and are then served."""
     under_way: list[int] = []
     most = 0
 
@@ -312,7 +312,7 @@ def test_requests_run_beside_each_other() -> None:
 
 
 def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection beyond the bound is closed, and those within it are served."""
+    """A connection beyond the limit is closed, and the connection within it is still served."""
     monkeypatch.setattr(module, "MAX_CONNECTIONS", 1)
 
     async def play() -> None:
@@ -330,7 +330,7 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_close_ends_what_is_under_way() -> None:
-    """Closing a relay ends its requests, which are logged, and leaves no connection to the provider."""
+    """Closing a relay ends and logs its requests, and closes its connections to the provider."""
     ended = asyncio.Event()
 
     async def script(seen: Seen, peer: HttpPeer) -> None:
@@ -352,7 +352,7 @@ def test_close_ends_what_is_under_way() -> None:
 
 
 def test_budget_of_requests() -> None:
-    """The request after the last one of the budget is not passed on, and is answered so that programs stop."""
+    """A request beyond the budget is not forwarded, and the response tells client programs not to retry."""
 
     async def play() -> None:
         async with relayed(plan=replace(PLAN, requests=2)) as setting:
@@ -368,7 +368,7 @@ def test_budget_of_requests() -> None:
 
 
 def test_bad_hour_of_the_provider_is_no_spending() -> None:
-    """Repetitions while the provider fails leave the budget to the request that goes well; but not without end."""
+    """Requests that fail because of the provider are not charged, up to the number of requests in the budget."""
     statuses = iter([529, 429, 500, 200, 500, 500])
 
     async def script(seen: Seen, peer: HttpPeer) -> None:
@@ -387,7 +387,7 @@ def test_bad_hour_of_the_provider_is_no_spending() -> None:
 
 
 def test_budget_of_tokens() -> None:
-    """Tokens that the provider counted, cached ones too, end a budget."""
+    """Tokens that the provider reports, including cached ones, count towards the budget."""
 
     async def play() -> None:
         async with relayed(plan=replace(CLAUDE, tokens=120)) as setting:
@@ -398,7 +398,7 @@ def test_budget_of_tokens() -> None:
 
 
 def test_budget_stays_used_up() -> None:
-    """No later request hides that the budget was used up."""
+    """After the budget is used up, no later request replaces this outcome in the report."""
 
     async def play() -> None:
         async with relayed(plan=replace(PLAN, requests=1)) as setting:
@@ -412,7 +412,7 @@ def test_budget_stays_used_up() -> None:
 @pytest.mark.parametrize(
     ("plan", "details", "cost"),
     [
-        # 100 input tokens at $1 per million, of which the caches take some; 20 output tokens at $10.
+        # 100 input tokens at $1 per million, except cached ones; 20 output tokens at $10 per million.
         (PRICED, b"", 100 + 200),
         (PRICED, b',"input_tokens_details":{"cached_tokens":60}', 40 + 30 + 200),
         (replace(PRICED, provider=Provider.CHAT_COMPLETIONS), b"", 100 + 200),
@@ -428,7 +428,7 @@ def test_budget_stays_used_up() -> None:
     ],
 )
 def test_answers_have_a_price(plan: RelayPlan, details: bytes, cost: int) -> None:
-    """Each kind of token has its own price, whatever the API calls it. The log has the price of each request."""
+    """Each kind of token has its own price in every API, and the log has the price of each request."""
     usage = b'"output_tokens":1' if plan.provider is Provider.ANTHROPIC else b'"output_tokens":20'
     usage = b'"completion_tokens":20' if plan.provider is Provider.CHAT_COMPLETIONS else usage
     stream = STREAM[plan.provider].replace(b'"message":{', b'"message":{"model":"claude-sonnet-5-20260203",')
@@ -444,7 +444,7 @@ def test_answers_have_a_price(plan: RelayPlan, details: bytes, cost: int) -> Non
 
 
 def test_budget_of_money() -> None:
-    """The request after the answer that used up the budget is refused; without prices there is no cost."""
+    """When the budget in money is used up, the next request is refused. Without prices, no cost is reported."""
 
     async def play() -> None:
         async with relayed(plan=replace(PRICED, micro_usd=350, spent_micro_usd=50)) as setting:
@@ -483,7 +483,7 @@ def test_requests_at_once_do_not_exceed_the_budget(plan: RelayPlan) -> None:
 
 
 def test_small_files_with_many_tokens_do_not_exceed_the_budget() -> None:
-    """J18: a PDF has far more tokens than bytes, so requests with one run after each other."""
+    """J18: a PDF may have far more tokens than bytes, so requests with a PDF run one after another."""
     usage = b'{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":300000,"completion_tokens":10}}'
     file = {"type": "file", "file": {"file_data": "data:application/pdf;base64,AAAA"}}
     body = {"model": "gpt-5.5", "max_tokens": 10, "messages": [{"role": "user", "content": [file]}]}
@@ -497,7 +497,7 @@ def test_small_files_with_many_tokens_do_not_exceed_the_budget() -> None:
 
 
 def test_requests_with_room_run_at_once() -> None:
-    """A large budget, or a small maximum of the answer, lets requests run beside each other."""
+    """Requests run at the same time if the budget has room for the most that each may cost."""
     both = asyncio.Barrier(2)
 
     async def together(seen: Seen, peer: HttpPeer) -> None:
@@ -519,7 +519,7 @@ async def _silent(seen: Seen, peer: HttpPeer) -> None:
 
 
 async def _begun(seen: Seen, peer: HttpPeer) -> None:
-    """Begin an answer whose end, and so its price, the agent does not wait for."""
+    """Begin an answer, and send no usage and no end."""
     await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
     for _ in range(100):
         await peer.send(h11.Data(data=b": waiting\n\n"))
@@ -528,7 +528,7 @@ async def _begun(seen: Seen, peer: HttpPeer) -> None:
 
 @pytest.mark.parametrize("plan", [replace(PRICED, micro_usd=100_000), replace(PLAN, tokens=10_000)])
 def test_an_answer_that_is_broken_off_is_charged_its_reservation(plan: RelayPlan) -> None:
-    """J18: an agent cannot get answers below their price by leaving before the provider says what they cost."""
+    """J18: an answer is charged its whole reservation if the agent disconnects before the usage is reported."""
 
     async def play() -> None:
         async with relayed(_begun, plan=plan) as setting:
@@ -551,7 +551,7 @@ def test_an_answer_that_is_broken_off_is_charged_its_reservation(plan: RelayPlan
 
 @pytest.mark.parametrize("script", [_silent, _begun])
 def test_requests_in_flight_at_the_end_are_charged(script: Any) -> None:
-    """J18: an agent cannot get answers for nothing by exiting while they are in progress."""
+    """J18: requests in progress when the relay closes are charged, so exiting early does not make them free."""
     all_seen = asyncio.Barrier(4)
 
     async def provide(seen: Seen, peer: HttpPeer) -> None:
@@ -577,7 +577,7 @@ def test_requests_in_flight_at_the_end_are_charged(script: Any) -> None:
 
 @pytest.mark.parametrize("plan", [PRICED, replace(CLAUDE, prices=PRICES), replace(CHAT, prices=PRICES)])
 def test_the_reported_price_is_all_that_is_charged(plan: RelayPlan) -> None:
-    """An answer that ends, and an error, cost what the provider says. So does an answer cut off after its usage."""
+    """Complete answers, errors and answers cut off after their usage are charged only what the provider reported."""
 
     async def endless(seen: Seen, peer: HttpPeer) -> None:
         await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
@@ -597,7 +597,7 @@ def test_the_reported_price_is_all_that_is_charged(plan: RelayPlan) -> None:
 
 
 def test_input_that_the_start_reports_is_not_charged_again() -> None:
-    """An answer that breaks off is charged its maximum of output, and the input that its start reported."""
+    """An answer that breaks off is charged its maximum of output tokens, and the input tokens that it reported."""
     start = STREAM[Provider.ANTHROPIC].split(b"event: message_delta")[0]
 
     async def play() -> None:
@@ -612,7 +612,7 @@ def test_input_that_the_start_reports_is_not_charged_again() -> None:
 
 
 def test_budget_of_bytes_cuts_an_answer() -> None:
-    """An answer that goes beyond the bytes of the task is cut off, not ended."""
+    """An answer that exceeds the budget of bytes is cut off so that the agent sees that it is incomplete."""
 
     async def play() -> None:
         async with relayed(streaming(b"data: x\n\n" * 5000), plan=replace(PLAN, bytes=20_000)) as setting:
@@ -625,7 +625,7 @@ def test_budget_of_bytes_cuts_an_answer() -> None:
 
 
 def test_cut_stream_is_counted() -> None:
-    """An agent that leaves before the provider says what was used pays by the length of what it took."""
+    """If the agent disconnects before the usage is reported, the tokens are estimated from the received length."""
     text = b'data: {"type":"response.output_text.delta","delta":"word"}\n\n' * 200
 
     async def script(seen: Seen, peer: HttpPeer) -> None:
@@ -651,7 +651,7 @@ def test_cut_stream_is_counted() -> None:
 
 
 def test_log_has_counts_alone() -> None:
-    """A line of the log has names and numbers of a request, and nothing of its body, its headers or the key."""
+    """A log line has the path, status and counts of a request, and no part of its body, its headers or the key."""
 
     async def play() -> None:
         async with relayed() as setting:
@@ -696,13 +696,13 @@ AZURE: Any = {"key_form": KeyForm.AZURE, "api_version": "2024-10-21"}
     ],
 )
 def test_how_the_key_is_sent(plan: RelayPlan, base: str, header: str, target: str) -> None:
-    """One header with the key, and the API version in the query; the agent's own headers are replaced."""
+    """The key is sent in one header, the API version in the query. The agent's own credentials are removed."""
     agents = {"authorization": "Bearer other", "x_api_key": "other", "api_key": "other", "x_goog_api_key": "other"}
 
     async def play() -> None:
         async with relayed(plan=plan, base=base) as setting:
             assert (await setting.ask(**agents)).status == 200
-            if plan.model != "sonnet":  # an alias is not probed with a question
+            if plan.model != "sonnet":  # for an alias, the probe requests the list of models instead
                 assert (await ask_provider(setting.plan, plan.model, 5.0)).trouble is None
         assert {seen.target for seen in setting.seen} == {target}
         for seen in setting.seen:
@@ -713,7 +713,7 @@ def test_how_the_key_is_sent(plan: RelayPlan, base: str, header: str, target: st
 
 
 def test_tls_to_a_private_authority() -> None:
-    """With the authority that the plan names, a provider over TLS is reached, and its connection kept."""
+    """A provider whose CA is in the plan is reached over TLS, and its connection is reused."""
     authority = trustme.CA()
     context = _server(authority.issue_cert("localhost"))
 
@@ -729,7 +729,7 @@ def test_tls_to_a_private_authority() -> None:
 
 @pytest.mark.parametrize(("name", "trusts"), [("localhost", False), ("other.example", True)])
 def test_tls_is_verified(name: str, trusts: bool) -> None:
-    """A provider whose certificate is of an unknown authority, or for another name, is not spoken to."""
+    """A provider whose certificate is from an unknown CA, or for another name, gets no request."""
     authority = trustme.CA()
     context = _server(authority.issue_cert(name))
     pem = authority.cert_pem.bytes().decode() if trusts else None
@@ -748,21 +748,21 @@ def test_tls_is_verified(name: str, trusts: bool) -> None:
     ["ftp://host", "host", "", "https://", "https://host:99999/v1", "http://[::1", "http://h/a b", "http://h/?a=b"],
 )
 def test_base_url_must_be_one(url: str) -> None:
-    """A base URL that is none is an infrastructure error, not a relay that never answers."""
+    """Creating a relay with an invalid base URL raises :class:`EgressError`."""
     with pytest.raises(EgressError):
         ProviderRelay(replace(PLAN, base_url=url), print)
 
 
 @pytest.mark.parametrize("key", ["", "sk-secret\n", "sk-secret\r\nx-other: y", " sk-secret", "sk-\u00e9"])
 def test_key_must_fit_a_header(key: str) -> None:
-    """A key that would break the request is refused at the start, in words that do not hold it."""
+    """Creating a relay with a key that no header may contain fails, and the error does not contain the key."""
     with pytest.raises(EgressError) as refused:
         ProviderRelay(replace(PLAN, base_url="https://host/v1", key=key), print)
     assert "secret" not in f"{refused.value!r} {refused.value}"
 
 
 def test_relay_needs_no_files_later() -> None:
-    """Whatever Python files a relay needs are read when it is imported: its process may read none afterwards."""
+    """Importing the relay loads all modules that it needs, because its process cannot read files later."""
     script = """
 import sys, asyncio, securebench.egress.relay.server
 from securebench.egress.relay.upstream import Upstream

@@ -1,4 +1,4 @@
-"""Connections that are kept for the next request."""
+"""Connections to the provider that are kept for later requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from securebench.egress.relay.upstream import Upstream
 
 
 def test_stale_connection_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that has waited too long is closed, and a new one is made."""
+    """A connection that was idle for too long is not reused: a new one is opened."""
     monkeypatch.setattr(module, "IDLE_SECONDS", 0.0)
 
     async def play() -> None:
@@ -25,7 +25,7 @@ def test_stale_connection_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_connection_that_the_provider_closed() -> None:
-    """A connection that the provider closed between two requests is replaced without anybody's noticing."""
+    """A connection that the provider closed between two requests is replaced, and the agent gets no error."""
 
     async def script(seen: object, peer: object) -> None:
         await GOOD[Provider.OPENAI](seen, peer)  # type: ignore[arg-type] # passed through
@@ -42,7 +42,7 @@ def test_connection_that_the_provider_closed() -> None:
 
 
 def test_few_connections_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections beyond the bound are closed when their answer is over."""
+    """When an answer is complete and enough idle connections are kept, its connection is closed."""
     monkeypatch.setattr(module, "MAX_IDLE", 1)
 
     async def play() -> None:
@@ -54,7 +54,7 @@ def test_few_connections_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_connection_an_answer_at_a_time() -> None:
-    """Two requests that are under way together never share a connection."""
+    """Two requests in progress at the same time do not share a connection."""
 
     async def play() -> None:
         async with relayed() as setting:
@@ -79,6 +79,6 @@ def test_one_connection_an_answer_at_a_time() -> None:
     ],
 )
 def test_base_url_is_taken_apart(url: str, named: bytes, path: str) -> None:
-    """A base URL says which host is named and below which path it is asked; credentials in it are not passed on."""
+    """A base URL is split into the host and port, without credentials, and the path."""
     upstream = Upstream(url)
     assert (upstream.authority, upstream.path) == (named, path)

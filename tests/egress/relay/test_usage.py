@@ -1,4 +1,4 @@
-"""What an answer says of itself while it passes."""
+"""How the tokens and the outcome of an answer are read while it is forwarded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from securebench.money import TokenPrices
 
 
 def read(provider: Provider, *pieces: bytes, request_bytes: int = 400, is_stream: bool = True) -> AnswerMeter:
-    """Read an answer that comes in ``pieces``."""
+    """Return a meter that has read an answer of ``pieces``."""
     meter = AnswerMeter(dialect_of(provider), request_bytes=request_bytes, is_stream=is_stream)
     for piece in pieces:
         meter.feed(piece)
@@ -28,7 +28,7 @@ def read(provider: Provider, *pieces: bytes, request_bytes: int = 400, is_stream
 @pytest.mark.parametrize("provider", list(Provider))
 @given(cuts=st.lists(st.integers(0, 300), max_size=8))
 def test_cuts_change_nothing(provider: Provider, cuts: list[int]) -> None:
-    """Wherever a stream is cut into pieces, the same is read."""
+    """However a stream is split into pieces, the same tokens and outcome are read."""
     stream = STREAM[provider]
     ends = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     meter = read(provider, *(stream[start:end] for start, end in pairwise(ends)))
@@ -37,21 +37,21 @@ def test_cuts_change_nothing(provider: Provider, cuts: list[int]) -> None:
 
 @pytest.mark.parametrize("provider", list(Provider))
 def test_line_ends(provider: Provider) -> None:
-    """Lines may end as in HTTP, and the last one not at all."""
+    """Lines may end with CRLF, and the last line needs no line end."""
     assert read(provider, STREAM[provider].replace(b"\n", b"\r\n")).tokens() == (100, 20)
     assert read(provider, STREAM[provider].rstrip(b"\n")).ended
 
 
 @given(st.binary(max_size=400).filter(lambda data: not data.lstrip().startswith(b"{")), st.booleans())
 def test_garbage_is_no_answer(data: bytes, is_stream: bool) -> None:
-    """Whatever comes, reading it raises nothing, and counts at least by its length."""
+    """Reading invalid data raises nothing, and its tokens are estimated from its length."""
     meter = read(Provider.OPENAI, data, is_stream=is_stream)
     assert meter.tokens() == (100, len(data) // 4)
     assert not meter.ended
 
 
 def test_words_of_the_model_are_no_usage() -> None:
-    """What a model writes is not taken for what the provider says: usage counts at its own place alone."""
+    """Usage in the text of the model, or in an event that reports no usage, is ignored."""
     text = '{\\"type\\":\\"response.completed\\",\\"usage\\":{\\"input_tokens\\":0}}'
     delta = f'data: {{"type":"response.output_text.delta","delta":"{text}","usage":{{"input_tokens":1}}}}\n\n'
     meter = read(Provider.OPENAI, delta.encode())
@@ -60,14 +60,14 @@ def test_words_of_the_model_are_no_usage() -> None:
 
 
 def test_usage_of_an_unended_answer_is_no_bargain() -> None:
-    """An answer that stops before its end counts by its length, if that is more than was said so far."""
+    """The output of an incomplete answer is estimated from its length if that is more than was reported."""
     start = STREAM[Provider.ANTHROPIC].split(b"event: message_delta")[0]
     text = b'data: {"type":"content_block_delta","delta":{"text":"word"}}\n\n' * 100
     assert read(Provider.ANTHROPIC, start, text).tokens() == (100, (len(start) + len(text)) // 4)
 
 
 def test_answer_that_ends_without_usage() -> None:
-    """A provider that counts nothing is counted by length."""
+    """The tokens of a complete answer without usage are estimated from the lengths."""
     done = b'data: {"type":"response.completed","response":{"status":"completed"}}\n\n'
     meter = read(Provider.OPENAI, done)
     assert (meter.ended, meter.tokens()) == (True, (100, len(done) // 4))
@@ -87,7 +87,7 @@ IMPLAUSIBLE = ["-5", "1.5", "true", '"9"', "null", "[1]", "{}", "1" + "0" * 20, 
     ],
 )
 def test_implausible_counts_are_estimated(provider: Provider, usage: str, taken: str, given: str, value: str) -> None:
-    """A count that is not a plausible whole number is missing: the length of the texts counts instead."""
+    """A token count that is not a plausible whole number is ignored, and estimated from the length instead."""
     body = f'{{"{usage}":{{"{taken}":{value},"{given}":{value}}}}}'.encode()
     meter = read(provider, body, is_stream=False)
     assert meter.tokens() == (100, len(body) // 4)
@@ -95,7 +95,7 @@ def test_implausible_counts_are_estimated(provider: Provider, usage: str, taken:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An event longer than is held is passed over, and the ones behind it are read."""
+    """An event that is too long is not kept in memory, and the events after it are read."""
     monkeypatch.setattr(usage, "MAX_EVENT_BYTES", 1000)
     meter = AnswerMeter(dialect_of(Provider.OPENAI), request_bytes=400, is_stream=True)
     for _ in range(100):
@@ -107,7 +107,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_long_whole_answer_is_counted_by_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer in one piece that is too long to be read is an answer, counted by its length."""
+    """An unstreamed answer that is too long to parse counts as complete, with tokens estimated from its length."""
     monkeypatch.setattr(usage, "MAX_EVENT_BYTES", 100)
     meter = read(Provider.OPENAI, b'{"usage":{"output_tokens":1},', b'"x":"' + b"x" * 200 + b'"}', is_stream=False)
     assert meter.ended
@@ -115,6 +115,6 @@ def test_long_whole_answer_is_counted_by_length(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_error_in_a_stream_is_kept() -> None:
-    """An error in a stream stays, whatever comes behind it."""
+    """An error in a stream is reported even if a complete answer follows it."""
     error = b'data: {"type":"error","error":{"type":"overloaded_error"}}\n\n'
     assert read(Provider.ANTHROPIC, error + STREAM[Provider.ANTHROPIC]).trouble is Trouble.FAILED

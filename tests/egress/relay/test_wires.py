@@ -1,4 +1,4 @@
-"""Each dialect through the relay, byte by byte: every event, cuts at every stage, long waits, large requests."""
+"""Realistic traffic of each dialect: every event, cuts at every stage, long waits, large requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ every_dialect = pytest.mark.parametrize("wire", EXAMPLES.values(), ids=list(EXAM
 
 
 async def sent(peer: HttpPeer, *pieces: bytes, ends: bool = True) -> None:
-    """Stream ``pieces``, and then end the answer or cut the connection."""
+    """Stream ``pieces``, then end the answer, or abort the connection if ``ends`` is false."""
     await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream; charset=utf-8")]))
     for piece in pieces:
         await peer.send(h11.Data(data=piece))
@@ -39,14 +39,14 @@ async def sent(peer: HttpPeer, *pieces: bytes, ends: bool = True) -> None:
 
 
 def counts(report: RelayReport) -> tuple[int, int, int, Trouble | None]:
-    """Return how many answers there were, with how many tokens, and the last trouble."""
+    """Return the number of answers, their input and output tokens, and the last trouble."""
     return report.answered, report.input_tokens, report.output_tokens, report.trouble
 
 
 @every_dialect
 @pytest.mark.parametrize("size", [7, 100_000])
 def test_every_event(wire: WireExample, size: int) -> None:
-    """Every event of the client libraries arrives unchanged; the tokens, the model and the end are read."""
+    """Every event of the client libraries arrives unchanged, and the tokens, the model and the end are read."""
     data = b"".join(wire.events)
 
     async def script(_seen: Seen, peer: HttpPeer) -> None:
@@ -65,14 +65,14 @@ def test_every_event(wire: WireExample, size: int) -> None:
 
 
 def test_no_event_is_forgotten() -> None:
-    """The example of the Responses API has all event types but the three that end an answer in another way."""
+    """The example of the Responses API has every event type except the three that end an answer differently."""
     kinds = {json.loads(data.partition(b"data: ")[2])["type"] for data in EXAMPLES["responses"].events}
     assert len(kinds) == 59 - len({"error", "response.failed", "response.incomplete"})
 
 
 @every_dialect
 def test_a_whole_answer(wire: WireExample) -> None:
-    """Without a stream, the answer arrives unchanged and is read in the same way."""
+    """An answer that is not streamed arrives unchanged, and its tokens and its model are read."""
     data = json.dumps(wire.whole).encode()
     body = {name: value for name, value in wire.request("hi").items() if name not in ("stream", "stream_options")}
 
@@ -89,9 +89,9 @@ def test_a_whole_answer(wire: WireExample) -> None:
 
 @every_dialect
 def test_cuts_at_every_stage(wire: WireExample) -> None:
-    """An answer that breaks off between two events or within one is the provider's failure, and is cut for the agent.
+    """If the provider aborts the connection, its answer counts as a failure, and is cut off for the agent, too.
 
-    One that ends in order is a failure until the event that ends the answer.
+    If the response ends normally, it counts as a failure unless it has the event that completes the answer.
     """
     complete = len(wire.events) + wire.end + 1
     cuts = [
@@ -127,7 +127,7 @@ def test_cuts_at_every_stage(wire: WireExample) -> None:
 
 @every_dialect
 def test_lines_of_a_megabyte(wire: WireExample) -> None:
-    """A long event passes unchanged, and what follows it is read."""
+    """An event of more than a megabyte arrives unchanged, and the events after it are read."""
     long = wire.text_event("x" * 1024 * 1024)
     data = b"".join([wire.events[0], long, *wire.events[1:]])
 
@@ -151,7 +151,7 @@ def test_lines_of_a_megabyte(wire: WireExample) -> None:
     ],
 )
 def test_requests_of_20_megabytes(wire: WireExample) -> None:
-    """A long conversation arrives with the same values."""
+    """A request of more than 20 megabytes reaches the provider with the same values."""
     body = wire.request("long \u00e9\n" * (20_000_000 // 8))
 
     async def script(_seen: Seen, peer: HttpPeer) -> None:
@@ -170,7 +170,7 @@ def test_requests_of_20_megabytes(wire: WireExample) -> None:
 
 
 class _SkippingSelector(selectors.DefaultSelector):
-    """Waits for a tenth of a second of real time at most. Then the loop's clock skips the rest."""
+    """A selector that waits at most 0.1 seconds, and adds a longer timeout without events to ``skipped``."""
 
     skipped = 0.0
 
@@ -182,7 +182,7 @@ class _SkippingSelector(selectors.DefaultSelector):
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock skips every wait in which nothing arrives."""
+    """An event loop whose clock skips long waits in which nothing arrives."""
 
     def __init__(self) -> None:
         self.selector = _SkippingSelector()
@@ -201,7 +201,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 def test_long_waits(
     monkeypatch: pytest.MonkeyPatch, wire: WireExample, before: float, between: float, trouble: Trouble | None
 ) -> None:
-    """With the default limits a stream may take five minutes to begin and to continue; the clock is simulated."""
+    """By default, a stream may take ten minutes to begin and five to continue. The clock is simulated."""
     loop = SimulatedLoop()
     monkeypatch.setattr(relay_answer, "monotonic", loop.time)
 
@@ -228,12 +228,12 @@ def test_long_waits(
 
 
 def failed(code: str) -> bytes:
-    """Return the end of a failed answer of the Responses API."""
+    """Return the event that ends a failed answer of the Responses API."""
     return event(type="response.failed", response={"status": "failed", "error": {"code": code, "message": KEY}})
 
 
 def anthropic(kind: str) -> bytes:
-    """Return an error in a stream of the Messages API."""
+    """Return an error event of the Messages API."""
     return event(type="error", error={"type": kind, "message": KEY})
 
 
@@ -340,12 +340,12 @@ ENDINGS: list[tuple[str, bytes, Trouble | None]] = [
     ),
     ("gemini", event(error={"code": 503, "message": KEY, "status": "UNAVAILABLE"}), FAILED),
 ]
-"""Every way in which the client libraries know an answer to end, and what it means."""
+"""For each dialect: the events that can end an answer in the client libraries, and the trouble to report."""
 
 
 @pytest.mark.parametrize("dialect", EXAMPLES)
 def test_every_ending(dialect: str) -> None:
-    """Every error code and stop reason of the client libraries, within an answer of status 200."""
+    """Each error code and stop reason in an answer with status 200 is reported as the right trouble."""
     wire = EXAMPLES[dialect]
     endings = [(data, trouble) for name, data, trouble in ENDINGS if name == dialect]
     coming = iter(endings)
@@ -392,7 +392,7 @@ def _meaning(status: int) -> Trouble:
 
 @pytest.mark.parametrize("dialect", EXAMPLES)
 def test_every_error_status(dialect: str) -> None:
-    """The statuses for which the client libraries have an error arrive as they are, without the key."""
+    """An error of the provider reaches the agent with its status and without the key, and its trouble is reported."""
     wire, errors = EXAMPLES[dialect], _errors(dialect)
     coming = iter(errors)
 

@@ -1,4 +1,4 @@
-"""Answers of the three APIs in the forms of their documentation, beyond what the scripted provider sends."""
+"""How answers of the four APIs are read, including documented forms that the scripted provider does not send."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SETUP = {"model": "m", "is_own": True}
 
 
 def api(dialect: str, **setup: Any) -> ModelApi:
-    """Return a conversation that the user has begun."""
+    """Return a conversation with one message of the user."""
     made = APIS[dialect]({**SETUP, **setup})
     made.say("user", "Hello?")
     return made
 
 
 def chat(message: dict[str, Any], reason: str = "stop") -> dict[str, Any]:
-    """Return an answer of Chat Completions."""
+    """Return an answer in the format of the Chat Completions API."""
     return {"choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": reason}]}
 
 
@@ -58,14 +58,14 @@ def chat(message: dict[str, Any], reason: str = "stop") -> dict[str, Any]:
     ],
 )
 def test_an_answer_that_stopped_early(dialect: str, answer: Any, stop: str) -> None:
-    """Each API says so in its own way."""
+    """A truncated or refused answer is recognized in the format of each API."""
     assert api(dialect).take(answer).stop == stop
 
 
 @pytest.mark.parametrize("dialect", APIS)
 @pytest.mark.parametrize("answer", [None, [], {}, "x", {"choices": []}, {"output": [{}]}, {"content": [{}]}])
 def test_what_is_no_answer(dialect: str, answer: Any) -> None:
-    """It raises one of the documented errors, and never another one."""
+    """A value that is not an answer raises one of the documented errors and no other one."""
     with pytest.raises(INVALID):
         api(dialect).take(answer)
 
@@ -75,7 +75,7 @@ def test_what_is_no_answer(dialect: str, answer: Any) -> None:
     [('{"command": "ls"}', "ls"), ('{"command": 7}', None), ('{"command": " "}', None), ("[", None), ('"ls"', None)],
 )
 def test_calls_are_checked(arguments: str, command: str | None) -> None:
-    """A call without a command is known as one, and is answered by its id."""
+    """A call has a command only if its arguments are valid, and its result is sent with the id of the call."""
     call = {"id": "c1", "type": "function", "function": {"name": "shell", "arguments": arguments}}
     made = api("chat_completions")
     assert made.take(chat({"content": None, "tool_calls": [call]}, "tool_calls")).calls == (ToolCall("c1", command),)
@@ -87,13 +87,13 @@ def test_calls_are_checked(arguments: str, command: str | None) -> None:
 
 
 def test_another_tool_is_not_the_shell() -> None:
-    """A model may make up a tool."""
+    """A call of a tool that does not exist has no command, even if its arguments are those of the shell."""
     block = {"type": "tool_use", "id": "t1", "name": "python", "input": {"command": "ls"}}
     assert api("messages").take({"content": [block]}).calls == (ToolCall("t1", None),)
 
 
 def test_thoughts_are_sent_back_where_they_can_be() -> None:
-    """Messages keeps its blocks; Responses keeps encrypted thoughts and drops those that the provider would look up."""
+    """Messages gets all thoughts back; Responses only encrypted ones, as the provider would have to look up others."""
     thinking = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
     made = api("messages")
     assert made.take({"content": [thinking, {"type": "text", "text": "Yes."}]}).thought == "Hm."
@@ -118,7 +118,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("dialect", MALFORMED)
 def test_a_malformed_answer_is_not_added(dialect: str) -> None:
-    """The request is repeated as it was: a call without its result would be rejected."""
+    """A malformed answer leaves the conversation unchanged: the provider would reject a call without its result."""
     made = api(dialect)
     before = list(made.items)
     with pytest.raises(INVALID):
@@ -127,7 +127,7 @@ def test_a_malformed_answer_is_not_added(dialect: str) -> None:
 
 
 def test_the_limit_has_two_names() -> None:
-    """A server that rejects one gets the other, and no request is repeated for another reason."""
+    """If a server rejects one name of the token limit, the next request uses the other; other errors change nothing."""
     made = ChatCompletionsApi({**SETUP, "max_tokens": 5})
     assert made.body(with_shell=False)["max_completion_tokens"] == 5
     assert not made.adapt(b"the model is gone")
@@ -137,5 +137,5 @@ def test_the_limit_has_two_names() -> None:
 
 
 def test_text_in_parts() -> None:
-    """Some servers send the content of a message as a list."""
+    """The content of a message may be a list of parts, as some servers send it."""
     assert api("chat_completions").take(chat({"content": [{"type": "text", "text": "Yes."}]})).text == "Yes."

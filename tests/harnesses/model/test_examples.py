@@ -1,4 +1,4 @@
-"""Few-shot examples and the system prompt: read strictly, and identified by their content."""
+"""Few-shot examples and system prompts are read strictly and identified by their content."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ EXAMPLE = {"family": "short_answer", "input": {"question": "1 + 1?"}, "answer": 
 
 
 def written(tmp_path: Path, *lines: Any) -> Path:
-    """Write lines, each a text or a value."""
+    """Write a file of lines, and return its path. A line that is not text is written as JSON."""
     path = tmp_path / "examples.jsonl"
     path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
     return path
 
 
 def test_examples_are_those_of_a_family(tmp_path: Path) -> None:
-    """A task gets the examples of its own family, in their order."""
+    """A task gets only the examples of its family; the identity has the number of all examples and their digest."""
     other = {**EXAMPLE, "family": "free_response", "input": {"prompt": "Say hi."}, "answer": "Hi."}
     found = read_examples(written(tmp_path, EXAMPLE, "", other))
     assert found is not None
@@ -38,7 +38,7 @@ def test_examples_are_those_of_a_family(tmp_path: Path) -> None:
 
 
 def test_problems_have_lines(tmp_path: Path) -> None:
-    """All are reported at once, each with its place."""
+    """All problems of an examples file are reported at once, each with its line."""
     path = written(
         tmp_path,
         EXAMPLE,
@@ -63,7 +63,7 @@ def test_problems_have_lines(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:
-    """Missing, empty and too large ones are refused."""
+    """An examples file that is missing, empty or too large is refused, and so is a missing system prompt file."""
     large = written(tmp_path, "x" * MAX_BYTES)
     with pytest.raises(ConfigError, match="larger than"):
         read_examples(large)
@@ -76,7 +76,7 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_a_system_prompt_is_text_or_a_file(tmp_path: Path) -> None:
-    """Both are the same prompt."""
+    """A system prompt in the configuration equals the same text from a file."""
     (tmp_path / "system.txt").write_text("Be brief.")
     texts: list[dict[str, Any]] = [{"system_prompt": "Be brief."}, {"system_prompt_file": tmp_path / "system.txt"}]
     found = [read_system_prompt(ModelConfig(dialect="messages", model="m", **text)) for text in texts]

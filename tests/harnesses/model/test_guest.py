@@ -1,4 +1,7 @@
-"""The program in the sandbox, run here against a scripted provider: what it asks, answers and reports."""
+"""The sandbox program of the model harness, run here on the host: its requests, answers and events.
+
+A scripted provider answers the requests.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ CHOICE = {"question": "Which is red?", "choices": ["sky", "blood"]}
 
 @dataclass
 class Guest:
-    """One task directory, in which the program runs."""
+    """A task directory in which the program runs."""
 
     directory: Path
     monkeypatch: pytest.MonkeyPatch
@@ -63,31 +66,31 @@ class Guest:
 
     @property
     def answer(self) -> str:
-        """The answer file."""
+        """The content of the answer file."""
         return (self.directory / "candidate.txt").read_text()
 
 
 @pytest.fixture
 def guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Guest:
-    """Give a task directory, and make pauses short."""
+    """Return a task directory, and make the program retry failed requests at most twice, after short pauses."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(client, "PAUSES", (0.01, 0.01))
     return Guest(tmp_path, monkeypatch, capsys)
 
 
 def saying(*texts: str) -> TextBook:
-    """Return a book with an answer to each of the user's messages in a conversation without examples."""
+    """Return a function that answers the user's n-th message with the n-th text, if the task has no examples."""
     return lambda conversation: Say(texts[len(conversation.questions) - 1])
 
 
 def bodies(provider: ScriptedProvider) -> list[Any]:
-    """Return the requests' bodies."""
+    """Return the bodies of all requests."""
     return [request.body for request in provider.requests]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_one_turn(guest: Guest, dialect: str) -> None:
-    """A question is asked with its labelled choices, and the reply is the answer, in each API."""
+    """In each API, a question is asked with its labelled choices, and the reply becomes the answer."""
     with ScriptedProvider((), texts=saying("Blood is red.\nAnswer: B")) as provider:
         events = guest.run(provider, CHOICE, dialect=dialect)
         (request,) = provider.requests
@@ -101,7 +104,7 @@ def test_one_turn(guest: Guest, dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_loop(guest: Guest, dialect: str) -> None:
-    """Commands run one after another, their output is sent back, and the last message ends the work."""
+    """Commands run one after another, their output is sent back, and a message without a command ends the work."""
     script = (Shell("echo one > made; cat made; exit 3"), Shell("cat made made"), Say("It is done."))
     with ScriptedProvider(script) as provider:
         events = guest.run(provider, {"instructions": "Make it."}, dialect=dialect, answer_file=None)
@@ -134,7 +137,7 @@ def test_a_loop(guest: Guest, dialect: str) -> None:
     ],
 )
 def test_settings_are_sent(guest: Guest, dialect: str, sent: dict[str, Any]) -> None:
-    """Each setting has the name that the API gives it; the system prompt and the examples come first."""
+    """Each setting is sent under its name in the API; the system prompt and the examples precede the task."""
     settings = {"temperature": 0.5, "seed": 7, "max_tokens": 99, "effort": "low", "system": "Be brief."}
     examples = [{"input": {"question": "What is up?", "choices": ["sky", "sea"]}, "answer": "Answer: A"}]
     with ScriptedProvider((), texts=lambda _conversation: Say("Answer: B")) as provider:
@@ -158,7 +161,7 @@ def test_settings_are_sent(guest: Guest, dialect: str, sent: dict[str, Any]) -> 
 
 
 def test_what_is_not_set_is_not_sent(guest: Guest) -> None:
-    """The provider's defaults apply, except for the limit that one API requires."""
+    """A setting that is not configured is not sent, except for the token limit that the Messages API requires."""
     with ScriptedProvider((), texts=saying("Answer: B")) as provider:
         for dialect in DIALECTS:
             guest.run(provider, CHOICE, dialect=dialect)
@@ -167,7 +170,7 @@ def test_what_is_not_set_is_not_sent(guest: Guest) -> None:
 
 
 def test_a_malformed_answer_is_asked_for_again(guest: Guest) -> None:
-    """Once by default; then the last reply counts, whatever its form."""
+    """The model is asked again after a malformed answer, ``retries`` times; then its last reply is the answer."""
     with ScriptedProvider((), texts=saying("It may be\nthe second one.", "Answer: B")) as provider:
         events = guest.run(provider, CHOICE)
         assert guest.answer == "Answer: B\n"
@@ -186,7 +189,7 @@ def test_a_malformed_answer_is_asked_for_again(guest: Guest) -> None:
     ],
 )
 def test_code_is_kept_as_it_is(guest: Guest, text: str, kept: str) -> None:
-    """A reply of one module is the candidate; thoughts before it are left out."""
+    """A reply with one Python module is kept unchanged; thoughts before it are left out."""
     with ScriptedProvider((), texts=saying(text)) as provider:
         events = guest.run(provider, {"prompt": "Set x.", "starter_code": "x ="}, family="code_completion")
         assert "```python\nx =\n```" in bodies(provider)[0]["messages"][0]["content"]
@@ -196,7 +199,7 @@ def test_code_is_kept_as_it_is(guest: Guest, text: str, kept: str) -> None:
 
 @pytest.mark.parametrize("text", ["I cannot.", "```\nx\n```\n```\ny\n```", ""])
 def test_other_code_is_malformed(guest: Guest, text: str) -> None:
-    """Prose, two blocks and nothing are no module."""
+    """A reply with prose only, with two code blocks or without text is malformed."""
     with ScriptedProvider((), texts=lambda _conversation: Say(text)) as provider:
         events = guest.run(provider, {"prompt": "Set x."}, family="code_completion")
     assert events[-1] == {"type": "end", "reason": "malformed", "turns": 2}
@@ -205,7 +208,7 @@ def test_other_code_is_malformed(guest: Guest, text: str) -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("answer_file", ["candidate.txt", None])
 def test_a_refusal_leaves_no_answer(guest: Guest, dialect: str, answer_file: str | None) -> None:
-    """The API's own mark of a refusal ends the task."""
+    """An answer that the API marks as a refusal ends the task, and no answer file is written."""
     refusal = Say("I will not.", refused=True)
     with ScriptedProvider((refusal,), texts=lambda _conversation: refusal) as provider:
         events = guest.run(provider, CHOICE, dialect=dialect, answer_file=answer_file)
@@ -214,7 +217,7 @@ def test_a_refusal_leaves_no_answer(guest: Guest, dialect: str, answer_file: str
 
 
 def test_turns_are_limited(guest: Guest) -> None:
-    """A model that never ends its work is stopped."""
+    """A model that never ends its work is stopped after ``max_turns`` turns."""
     with ScriptedProvider(tuple(Shell("true") for _ in range(9))) as provider:
         events = guest.run(provider, {"instructions": "Go."}, answer_file=None, max_turns=3)
         assert len(provider.requests) == 3
@@ -223,7 +226,7 @@ def test_turns_are_limited(guest: Guest) -> None:
 
 @pytest.mark.parametrize("fault", [Fail(500), Fail(429, retry_after=0), Garble(), Cut(100), Cut(0)])
 def test_a_failure_is_tried_again(guest: Guest, fault: Any) -> None:
-    """A provider that fails once has not failed the task."""
+    """A request that fails once is repeated, and the task is completed."""
     with ScriptedProvider((), texts=saying("Answer: B"), fault=at_first(1, fault)) as provider:
         events = guest.run(provider, CHOICE)
     assert guest.answer == "Answer: B\n"
@@ -232,7 +235,7 @@ def test_a_failure_is_tried_again(guest: Guest, fault: Any) -> None:
 
 @pytest.mark.parametrize(("status", "requests"), [(401, 1), (400, 1), (529, 3)])
 def test_a_failure_that_stays_ends_the_task(guest: Guest, status: int, requests: int) -> None:
-    """The exit code tells the harness; what is wrong with the request is not tried again."""
+    """If the provider keeps failing, the program exits with code 1. A rejected request is not repeated."""
     with (
         ScriptedProvider((), texts=saying("unused"), fault=Fail(status)) as provider,
         pytest.raises(SystemExit) as ended,
@@ -247,7 +250,7 @@ def test_a_failure_that_stays_ends_the_task(guest: Guest, status: int, requests:
 def test_the_other_name_of_the_limit_is_tried_once(
     statuses: list[int], guest: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It costs no retry. A server that knows neither name is not asked forever."""
+    """Trying the other name of the token limit costs no retry. If it is rejected too, the program exits."""
     sent: list[dict[str, Any]] = []
     reply = json.dumps({"choices": [{"message": {"content": "Answer: B"}, "finish_reason": "stop"}]})
 

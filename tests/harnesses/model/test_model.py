@@ -1,4 +1,4 @@
-"""The model harness on the host: what it runs in the sandbox, records and judges."""
+"""The model harness on the host: what it runs in the sandbox, what it records, and how it classifies failures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOADER = f"lib/{MACHINE}-linux-gnu/ld-linux-{MACHINE.replace('_', '-')}.so.{2 if
 
 
 class Place:
-    """A bench on which a model is ready to work."""
+    """A model harness on a bench, with a fake gateway."""
 
     def __init__(self, bench: Bench, scripted: ScriptedDriver, **config: Any) -> None:
         self.harness = ModelHarnessProducer(ModelConfig(**{"dialect": "chat_completions", "model": "m", **config}))
@@ -56,7 +56,7 @@ class Place:
         code: int = 0,
         seconds: float = 0,
     ) -> AgentResult:
-        """Run a program that prints ``events`` and leaves ``answer``, while the relay saw ``relay``."""
+        """Run a program that prints ``events`` and writes ``answer``. The relay's report is ``relay``."""
         self.prepare()
         self.gateway.relay = relay
 
@@ -75,7 +75,7 @@ class Place:
 
 
 def test_an_answer_is_the_candidate(bench: Bench, scripted: ScriptedDriver) -> None:
-    """The key is not in the sandbox; tokens and the model that answered are those of the relay."""
+    """An answer becomes the candidate, with its usage and a trajectory, and the key is not in the sandbox."""
     place = Place(bench, scripted)
     result = place.produce({"type": "prompt", "text": "user: What?"}, ANSWER, END)
     assert result.failure is None
@@ -92,7 +92,7 @@ def test_an_answer_is_the_candidate(bench: Bench, scripted: ScriptedDriver) -> N
 
 
 def test_a_run_states_everything_that_counts(bench: Bench, scripted: ScriptedDriver, tmp_path: Path) -> None:
-    """Settings, prompt and examples are part of the identity, wherever their files are."""
+    """The identity has the settings, the system prompt and the examples, and does not depend on the names of files."""
     line = {"family": "short_answer", "input": {"question": "?"}, "answer": "!"}
     for name in ("one", "two"):
         (tmp_path / name).write_text(json.dumps(line) + "\n")
@@ -131,14 +131,14 @@ def test_a_run_states_everything_that_counts(bench: Bench, scripted: ScriptedDri
     ],
 )
 def test_how_an_answer_ended(bench: Bench, scripted: ScriptedDriver, reason: str, answer: str, outcome: str) -> None:
-    """What a model left is judged; the outcome says that it was cut off."""
+    """An answer that is truncated or malformed is still the candidate; the outcome says if it was truncated."""
     result = Place(bench, scripted).produce(ANSWER, {**END, "reason": reason}, answer=answer)
     assert result.metadata["outcome"] == outcome
     assert (result.candidate is None) == (not answer)
 
 
 def test_a_refusal_is_a_failure(bench: Bench, scripted: ScriptedDriver) -> None:
-    """Also where there is a workspace that could be judged."""
+    """A refusal is a failure even if there is a workspace that could be judged."""
     declined = replace(ANSWERED, answered=0, trouble=Trouble.DECLINED)
     place = Place(bench, scripted)
     result = place.produce(ANSWER, {**END, "reason": "refused"}, view=WORKSPACE_VIEW, relay=declined, answer="")
@@ -147,7 +147,7 @@ def test_a_refusal_is_a_failure(bench: Bench, scripted: ScriptedDriver) -> None:
 
 
 def test_the_budget_and_the_provider(bench: Bench, scripted: ScriptedDriver) -> None:
-    """A used-up budget is a failure; a provider that fails before any answer is not."""
+    """A used-up budget is a failure; a provider that fails before any answer is a provider error instead."""
     error = {"type": "error", "status": 429, "text": "SecureBench: the budget"}
     spent = RelayReport(requests=0, trouble=Trouble.OUT_OF_BUDGET, refused={"budget": 1})
     result = Place(bench, scripted).produce(error, relay=spent, answer="", code=1)
@@ -160,7 +160,7 @@ def test_the_budget_and_the_provider(bench: Bench, scripted: ScriptedDriver) -> 
 
 @pytest.mark.parametrize(("probed", "failed"), [(None, True), (Trouble.UNREACHABLE, False), (Trouble.FAILED, False)])
 def test_a_model_that_is_too_slow(bench: Bench, scripted: ScriptedDriver, probed: Trouble | None, failed: bool) -> None:
-    """It has failed if the gateway gets an answer; else the provider was silent, and there is no score."""
+    """A timeout is a failure if the gateway's own probes of the provider succeed, and else a provider error."""
     place = Place(bench, scripted, timeout_seconds=0.3)
     place.gateway.answers = [ProbeReport(trouble=probed)] * 3
     waiting = RelayReport(requests=1)
@@ -173,14 +173,14 @@ def test_a_model_that_is_too_slow(bench: Bench, scripted: ScriptedDriver, probed
 
 
 def test_a_setup_of_any_size(bench: Bench, scripted: ScriptedDriver) -> None:
-    """A long system prompt is split into variables that Linux accepts."""
+    """A long system prompt is split into several variables, each smaller than Linux's limit of 128 KiB."""
     place = Place(bench, scripted, system_prompt="ü" * 100_000)
     place.produce(ANSWER, END)
     assert max(len(f"{name}={value}".encode()) for name, value in place.environment.items()) < 128 * 1024
 
 
 def test_an_image_without_python(bench: Bench, scripted: ScriptedDriver) -> None:
-    """The base image's Python is mounted, and started by its own loader; a run states which image that is."""
+    """The base image's Python is mounted into an image without Python, and is started by the base image's loader."""
     scripted.add_image("securebench/python:3.11", files={"/usr/bin/python3.11": b"python", f"/{LOADER}": b"loader"})
     scripted.add_image("plain:1")
     place = Place(bench, scripted)
@@ -193,7 +193,7 @@ def test_an_image_without_python(bench: Bench, scripted: ScriptedDriver) -> None
 
 
 def test_a_base_image_without_python(bench: Bench, scripted: ScriptedDriver) -> None:
-    """It is refused before any task, with what to do."""
+    """If the base image has no Python, the run is refused before any task, with a hint."""
     scripted.add_image("plain:1")
     with pytest.raises(ConfigError, match="which the agent needs") as caught:
         Place(bench, scripted).prepare("plain:1")
@@ -213,7 +213,7 @@ def test_a_base_image_without_python(bench: Bench, scripted: ScriptedDriver) -> 
     ],
 )
 def test_settings_are_checked(config: dict[str, Any], message: str, tmp_path: Path) -> None:
-    """A setting that cannot have an effect is refused, as everywhere in a tester YAML."""
+    """Settings that are out of range, contradict each other or are not supported by the API are refused."""
     from securebench.strict_input.models import fit
 
     value = {"dialect": "chat_completions", "model": "m", **config}
@@ -223,7 +223,7 @@ def test_settings_are_checked(config: dict[str, Any], message: str, tmp_path: Pa
 
 
 def test_the_key_is_needed(bench: Bench, scripted: ScriptedDriver) -> None:
-    """As for other agents, unless there is a ``base_url``."""
+    """A missing key is refused unless there is a ``base_url``."""
     del bench
     assert "OPENAI_API_KEY" in KEYS
     config = ModelConfig(dialect="chat_completions", model="m")

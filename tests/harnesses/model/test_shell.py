@@ -9,19 +9,19 @@ from securebench.harnesses.model.guest.shell import MAX_OUTPUT, run_command
 
 
 def test_output_and_exit_code() -> None:
-    """Both streams, in their order."""
+    """The output has stdout and stderr in the order in which they were written."""
     assert run_command("echo one; echo two >&2; exit 5", 10, os.environ) == ("one\ntwo\n", 5)
 
 
 def test_a_command_is_killed_with_its_children() -> None:
-    """What it printed until then is kept."""
+    """A command that runs too long is killed, and what it printed until then is kept."""
     began = time.monotonic()
     assert run_command("echo begun; sleep 60 | cat", 0.5, os.environ) == ("begun\n", None)
     assert time.monotonic() - began < 10
 
 
 def test_a_background_process_does_not_hold_it() -> None:
-    """A server that keeps the output open runs on, and the command ends."""
+    """A command ends while its background process keeps the output open and continues to run."""
     began = time.monotonic()
     output, code = run_command("sleep 60 & echo $!", 30, os.environ)
     assert code == 0
@@ -30,7 +30,7 @@ def test_a_background_process_does_not_hold_it() -> None:
 
 
 def test_long_output_is_shortened() -> None:
-    """Its beginning and its end are kept."""
+    """The beginning and the end of a long output are kept."""
     output, code = run_command("echo begin; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end", 30, os.environ)
     assert code == 0
     assert output.startswith("begin\nxxx")
@@ -40,6 +40,6 @@ def test_long_output_is_shortened() -> None:
 
 
 def test_what_cannot_be_run() -> None:
-    """A NUL, and more than the system allows for an argument."""
+    """A command with a NUL, or longer than the system allows for an argument, has exit code 1."""
     assert run_command("echo \0", 10, os.environ)[1] == 1
     assert run_command("echo " + "x" * 3_000_000, 10, os.environ)[1] == 1

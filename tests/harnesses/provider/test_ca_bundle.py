@@ -1,4 +1,4 @@
-"""One more authority is what OpenSSL's variable names, if that is a file with one."""
+"""Additional CA certificates are read from the file that OpenSSL's variable names."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from securebench.harnesses.provider.ca_bundle import MAX_BYTES, MAX_FILE, VARIAB
 
 
 def test_without_the_variable_there_is_none() -> None:
-    """Nothing is asked for and nothing told."""
+    """If the variable is unset or empty, there is no bundle and no warning."""
     assert read_ca_bundle({}, pytest.fail) is None
     assert read_ca_bundle({VARIABLE: ""}, pytest.fail) is None
 
 
 def test_certificates_are_taken_and_nothing_else(tmp_path: Path) -> None:
-    """Comments in any language stand between them, and a key that was put into the file stays out."""
+    """Only the certificates of a file are taken: comments in any encoding and a private key are left out."""
     first, second = trustme.CA().cert_pem.bytes(), trustme.CA().cert_pem.bytes()
     key = b"-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"
     file = tmp_path / "ca.pem"
@@ -34,7 +34,7 @@ def test_certificates_are_taken_and_nothing_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"words", b"#" * (MAX_FILE + 1)])
 def test_a_file_that_is_none_is_told(tmp_path: Path, content: bytes | None) -> None:
-    """A file that is not there, holds no certificate or is a whole system's is left out, and the tester hears of it."""
+    """A file that is missing, has no certificate or is too large is ignored with one warning."""
     warnings: list[str] = []
     file = tmp_path / "ca.pem"
     if content is not None:
@@ -46,14 +46,14 @@ def test_a_file_that_is_none_is_told(tmp_path: Path, content: bytes | None) -> N
 
 @pytest.mark.parametrize("path", ["/dev", "a\0b", "x" * 5000])
 def test_what_is_no_path_is_told(path: str) -> None:
-    """A directory, or what cannot be a path, is no error of the run's."""
+    """A directory, or a text that cannot be a path, is ignored with a warning and raises nothing."""
     warnings: list[str] = []
     assert read_ca_bundle({VARIABLE: path}, warnings.append) is None
     assert warnings
 
 
 def test_what_the_system_knows_is_not_told_again(tmp_path: Path) -> None:
-    """The system's own collection, which many set the variable to, adds nothing; one more in it is taken."""
+    """A certificate that the system already has is left out without a warning; a new one beside it is taken."""
     known = next(Path(ssl.get_default_verify_paths().openssl_capath).glob("*.pem"), None)
     if known is None:
         pytest.skip("this system keeps no certificates in files")
@@ -68,7 +68,7 @@ def test_what_the_system_knows_is_not_told_again(tmp_path: Path) -> None:
 
 
 def test_too_many_are_told(tmp_path: Path) -> None:
-    """More than a few authorities of the tester's own are not taken, rather than some of them."""
+    """If the additional certificates exceed ``MAX_BYTES``, all of them are ignored with a warning."""
     warnings: list[str] = []
     file = tmp_path / "ca.pem"
     body = b"-----BEGIN CERTIFICATE-----\n%08d\n-----END CERTIFICATE-----\n"

@@ -1,4 +1,4 @@
-"""Where a provider is, who holds the key to it, and what then stands in a sandbox."""
+"""The endpoint of a provider, its key, its prices, and the variables that a sandbox gets."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ PASSED = ProviderSettings(model="m", credentials="passthrough", allowed_domains=
 
 
 def openai(config: ProviderSettings = OWN) -> ProviderEndpoint:
-    """Return the endpoint of a configuration of Codex."""
+    """Return the endpoint of Codex with ``config``."""
     return endpoint_of(OPENAI, config)
 
 
 def test_the_key_is_found_by_its_usual_names() -> None:
-    """The first name that has a value counts, without space around it; an empty one is none."""
+    """The key is the first variable with a value, without surrounding space. A blank value is ignored."""
     assert openai().key({"OPENAI_API_KEY": "a", "CODEX_API_KEY": "b"}) == ProviderKey("OPENAI_API_KEY", "a")
     assert openai().key({"OPENAI_API_KEY": " ", "CODEX_API_KEY": "b"}) == ProviderKey("CODEX_API_KEY", "b")
     anthropic = endpoint_of(dialect_facts("messages"), ProviderSettings(model="sonnet"))
@@ -45,7 +45,7 @@ def test_the_key_is_found_by_its_usual_names() -> None:
 
 @pytest.mark.parametrize("config", [OWN, PASSED])
 def test_a_missing_key_is_a_configuration_error(config: ProviderSettings) -> None:
-    """K12: it is named before any task runs, with all names that it may have."""
+    """K12: the error for a missing key names all variables that may contain it, and has a hint."""
     with pytest.raises(ConfigError, match="OPENAI_API_KEY or CODEX_API_KEY must be set") as raised:
         openai(config).key({"ANTHROPIC_API_KEY": "c"})
     assert raised.value.code == "env-missing"
@@ -62,7 +62,7 @@ def test_a_malformed_key_is_a_configuration_error(value: str) -> None:
 
 
 def test_another_endpoint_needs_no_key() -> None:
-    """A model server on this machine is asked without one."""
+    """An endpoint with a ``base_url`` needs no key, and its relay then adds none to requests."""
     config = ProviderSettings(model="m", base_url="http://127.0.0.1:8000/v1")
     key = openai(config).key({})
     assert key.value == ""
@@ -87,7 +87,7 @@ BEARER = ProviderSettings(model="m", auth="bearer")
 def test_another_form_of_the_key_has_its_own_variable(
     facts: ProviderFacts, config: ProviderSettings, names: tuple[str, ...]
 ) -> None:
-    """The first one wins; a key is required, and the record names the form."""
+    """The variable for keys of the form ``auth`` is read first; a key is required, and the identity names the form."""
     endpoint = endpoint_of(facts, config)
     assert endpoint.key(dict.fromkeys(names, KEY)).name == names[0]
     assert endpoint.key({names[-1]: KEY}).name == names[-1]
@@ -99,7 +99,7 @@ def test_another_form_of_the_key_has_its_own_variable(
 
 @pytest.mark.parametrize("dialect", ["messages", "gemini"])
 def test_azure_has_no_other_apis(dialect: str) -> None:
-    """It is refused before any task."""
+    """``auth: azure`` is refused for APIs that Azure does not have."""
     with pytest.raises(ConfigError) as raised:
         endpoint_of(dialect_facts(dialect), AZURE)
     assert raised.value.code == "auth-unfit"
@@ -114,7 +114,7 @@ def test_azure_has_no_other_apis(dialect: str) -> None:
     ],
 )
 def test_a_subscription_is_refused(variables: dict[str, str]) -> None:
-    """Its terms do not allow the relay; the error says what to set instead, and not the token."""
+    """A subscription's terms forbid a relay: its token is refused with a hint, and the error does not quote it."""
     endpoint = endpoint_of(dialect_facts("messages"), BEARER)
     with pytest.raises(ConfigError) as raised:
         endpoint.key(variables)
@@ -125,7 +125,7 @@ def test_a_subscription_is_refused(variables: dict[str, str]) -> None:
 
 
 def test_a_key_shows_itself_to_nobody() -> None:
-    """J15: no repr of what holds a key has it."""
+    """J15: the ``repr`` of an object that has a key or a proxy's password does not contain that secret."""
     key = ProviderKey("OPENAI_API_KEY", KEY)
     assert KEY not in repr(key)
     network = HostNetwork(proxy="http://user:proxy-password@proxy:3128")
@@ -135,7 +135,7 @@ def test_a_key_shows_itself_to_nobody() -> None:
 
 
 def test_the_relay_is_given_what_bounds_it() -> None:
-    """J13, J18: the plan holds key, model and budget; the provider's host is none of the proxy's domains."""
+    """J13, J18: the relay gets key, model and budget, and the provider's host is not added to the proxy's domains."""
     config = ProviderSettings(
         model="m", allowed_domains=("example.org",), budget=Budget(requests=1, tokens=2, bytes=3), provider_tools=True
     )
@@ -157,7 +157,7 @@ def test_the_relay_is_given_what_bounds_it() -> None:
 
 
 def test_the_relay_waits_as_long_as_configured() -> None:
-    """The plan has each value of ``provider_timeouts``, and the default of each that is not set."""
+    """The relay's plan has the configured ``provider_timeouts``, and the defaults of those that are not set."""
     key = ProviderKey("OPENAI_API_KEY", KEY)
     timeouts = ProviderTimeoutSettings(connect=1, first_byte=2, between_bytes=3, whole_answer=4)
     config = ProviderSettings(model="m", provider_timeouts=timeouts)
@@ -169,7 +169,7 @@ def test_the_relay_waits_as_long_as_configured() -> None:
 
 
 def test_prices_have_an_order() -> None:
-    """Those of the configuration win over the tester's table, and that over our own, which is for public endpoints."""
+    """Configured prices override the tester's table, which replaces our own. Ours is only for public endpoints."""
     table = PriceTable(date="2026-01-02", models={"m": Prices(input=1, output=2)})
     own = Prices(input=3, output=4)
     assert openai(ProviderSettings(model="m", prices=own)).priced(table).identity()["prices"] == {
@@ -191,7 +191,7 @@ def test_prices_have_an_order() -> None:
 
 
 def test_an_alias_costs_what_the_model_costs_that_answers() -> None:
-    """The highest price bounds what is reserved, and what a model costs that the table does not have."""
+    """Each model that an alias may mean has its own price. A model without one gets the highest of them."""
     models = {
         "claude-opus-4-1": Prices(input=15, output=75, cached_input=1),
         "claude-opus-5": Prices(input=5, output=99),
@@ -228,7 +228,7 @@ def test_an_alias_costs_what_the_model_costs_that_answers() -> None:
     ],
 )
 def test_a_budget_in_money_needs_to_know_all_costs(changes: dict[str, Any], why: str, fix: str) -> None:
-    """What the relay cannot count is named before anything runs, with what helps; without a budget it is no error."""
+    """If the relay cannot count all costs, a budget in money is refused. Without a budget, nothing is raised."""
     config = ProviderSettings(model="m", **changes)
     fault = ProviderConnection(openai(config)).use_prices(None)
     assert fault is not None
@@ -243,7 +243,7 @@ def test_a_budget_in_money_needs_to_know_all_costs(changes: dict[str, Any], why:
 
 
 def test_passthrough_lets_the_provider_through_the_proxy() -> None:
-    """Without a relay the provider's host is one more domain, once."""
+    """Without a relay, the provider's host is added to the allowed domains, unless it is already one of them."""
     key = ProviderKey("OPENAI_API_KEY", KEY)
     assert openai(PASSED).plan(key) == EgressPlan(domains=("example.org", "api.openai.com"))
     other = ProviderSettings(
@@ -253,26 +253,26 @@ def test_passthrough_lets_the_provider_through_the_proxy() -> None:
 
 
 def test_a_sandbox_has_a_placeholder_wherever_a_key_was_given() -> None:
-    """J15: under its own names, and under any other whose value holds it; what is no key is left alone."""
+    """J15: each variable that usually has a key, or contains this key, gets a placeholder. Other variables get none."""
     given = {"CODEX_API_KEY": "other", "MINE": KEY, "HEADER": f"Bearer {KEY}", "PLAIN": "plain"}
     variables = openai().key_variables(given, ProviderKey("OPENAI_API_KEY", KEY))
     assert variables == dict.fromkeys(("CODEX_API_KEY", "HEADER", "MINE", "OPENAI_API_KEY"), PLACEHOLDER)
 
 
 def test_without_a_key_nothing_is_taken_for_one() -> None:
-    """An endpoint without a key leaves all other variables alone: every text holds the empty one."""
+    """Without a key, other variables get no placeholder, although each value contains the empty text."""
     config = ProviderSettings(model="m", base_url="http://127.0.0.1:8000/v1")
     variables = openai(config).key_variables({"PLAIN": "plain"}, ProviderKey("OPENAI_API_KEY", ""))
     assert variables == {"OPENAI_API_KEY": PLACEHOLDER}
 
 
 def test_passthrough_hands_the_key_over() -> None:
-    """As the tester asked: the key stands in the sandbox under the name that it was found by."""
+    """With ``passthrough``, the sandbox gets the key in the variable that had it on the host."""
     assert openai(PASSED).key_variables({}, ProviderKey("CODEX_API_KEY", KEY)) == {"CODEX_API_KEY": KEY}
 
 
 def test_a_cloud_has_credentials_of_its_own() -> None:
-    """With ``passthrough`` and without a key, the program's own variable for a cloud replaces the key."""
+    """With ``passthrough``, a variable that selects a cloud replaces the key. With a relay or a key, it is ignored."""
     variables = {"CLAUDE_CODE_USE_BEDROCK": "1"}
     cloud = openai(PASSED).with_cloud(variables)
     key = cloud.key(variables)
@@ -286,7 +286,7 @@ def test_a_cloud_has_credentials_of_its_own() -> None:
 
 @pytest.mark.parametrize("domain", ["api.openai.com", "openai.com"])
 def test_a_way_past_the_relay_is_told(domain: str) -> None:
-    """J13: who lets agents reach the provider by the proxy as well hears what that means."""
+    """J13: a warning names the allowed domain through which agents could reach the provider without the relay."""
     config = ProviderSettings(model="m", allowed_domains=("example.org", domain))
     assert domain in openai(config).warning()
     passed = config.model_copy(update={"credentials": "passthrough"})

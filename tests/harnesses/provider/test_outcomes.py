@@ -1,4 +1,4 @@
-"""What came of an agent's work is judged by what no agent can write: every cell of evidence."""
+"""How an agent's work ended is judged by evidence that the agent cannot forge. All combinations of it are tested."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from securebench.harnesses.provider.self_report import SelfReport
 
 
 def failure(reason: FailureReason = FailureReason.AGENT_EXIT) -> CandidateError:
-    """Return what a sandbox saw of a program's end."""
+    """Return the failure with which a program ended, as a sandbox reports it."""
     return CandidateError(reason, f"it ended so: {reason}", phase=FailurePhase.PRODUCE)
 
 
@@ -47,9 +47,9 @@ def case(
     probed: Trouble | None = None,
     trusted: bool = True,
 ) -> JudgedOutcome:
-    """Judge one case: by default a relay that saw success, a program that ended well, and a candidate.
+    """Judge one case. By default, the relay saw success, and the program exited with 0 and left a candidate.
 
-    ``probed`` is what the gateway finds when it asks the provider by itself: by default a provider that is well.
+    ``probed`` is the trouble that the gateway's probe of the provider finds: by default none.
     """
     report = ProbeReport(trouble=probed, message="the gateway saw status 599", retry_after=7.0)
     return judge(
@@ -65,26 +65,26 @@ def case(
 
 
 def refusal(relay: RelayReport | None, ended: CandidateError | None, self_report: SelfReport | None = None) -> str:
-    """Return the code of the infrastructure error that a case is."""
+    """Return the code of the infrastructure error that judging this case raises."""
     with pytest.raises(InfrastructureError) as raised:
         case(relay, ended, self_report, left=ended is None)
     return raised.value.code
 
 
 def test_an_agent_that_left_something_worked() -> None:
-    """What it left is judged, and its outcome is no failure."""
+    """An agent that exits with 0 and leaves a candidate has the outcome ``worked`` and no failure."""
     assert case() == JudgedOutcome(AgentOutcome.WORKED)
 
 
 def test_an_agent_that_left_nothing_gave_up_or_was_denied() -> None:
-    """Exit 0 is no proof of work: without a candidate nothing was done, by choice or because tools were denied."""
+    """An agent that exits with 0 without a candidate gave up, or was denied tools if its program denied tool calls."""
     assert case(left=False).outcome is AgentOutcome.GAVE_UP
     assert case(left=False, self_report=SelfReport(finished=True, message="All done!")).outcome is AgentOutcome.GAVE_UP
     assert case(left=False, self_report=SelfReport(denials=1)).outcome is AgentOutcome.DENIED
 
 
 def test_a_refusal_is_not_a_crash() -> None:
-    """A model that will not do it is named so, whatever its program's exit code; it is a failure all the same."""
+    """A refusal by the model is a failure with its own reason, unless the agent times out or completes its work."""
     for judged in (
         case(left=False, self_report=SelfReport(refused=True)),
         case(ended=failure(), self_report=SelfReport(refused=True)),
@@ -106,7 +106,7 @@ def test_a_refusal_is_not_a_crash() -> None:
 def test_a_failure_stays_one_where_the_relay_saw_success(
     reason: FailureReason, outcome: AgentOutcome, left: bool
 ) -> None:
-    """How the program ended is the failure, whatever it left."""
+    """If the relay saw success, a failed program is a failure of the agent, whether or not it left a candidate."""
     ended = failure(reason)
     assert case(ended=ended, left=left) == JudgedOutcome(outcome, ended)
 
@@ -114,7 +114,7 @@ def test_a_failure_stays_one_where_the_relay_saw_success(
 @pytest.mark.parametrize("trouble", INFRASTRUCTURE)
 @pytest.mark.parametrize("reason", ENDS)
 def test_a_provider_in_trouble_is_no_failure_of_an_agent(trouble: Trouble, reason: FailureReason) -> None:
-    """Refused, limited, failed or out of reach: infrastructure before any answer, later if the gateway sees it too."""
+    """Provider trouble is an infrastructure error before any answer, and later if the gateway's probe meets it, too."""
     relay = RelayReport(requests=4, trouble=trouble, message="the provider answered 599", retry_after=5.0)
     with pytest.raises(ProviderError, match="the provider answered 599") as raised:
         case(relay, failure(reason))
@@ -130,14 +130,14 @@ def test_a_provider_in_trouble_is_no_failure_of_an_agent(trouble: Trouble, reaso
 def test_trouble_that_the_gateway_does_not_see_is_the_agents(
     trouble: Trouble, reason: FailureReason, probed: Trouble | None
 ) -> None:
-    """An agent chooses its last request: where the provider is well when nobody else asks, its end is its own."""
+    """If the gateway's probe finds no provider trouble, the agent has failed: it may have provoked the last error."""
     relay, ended = RelayReport(requests=4, answered=3, trouble=trouble), failure(reason)
     assert case(relay, ended, probed=probed) == JudgedOutcome(ENDS[reason], ended)
     assert case(None, ended, SelfReport(answered=True, trouble=trouble), probed=probed).failure is ended
 
 
 def test_a_provider_is_only_asked_where_it_matters() -> None:
-    """Work, tampering, a budget, and whatever came before the first answer are judged without a question."""
+    """The gateway does not probe the provider if the result could not change the outcome."""
 
     def never(_trouble: Trouble) -> ProbeReport:
         raise AssertionError("nobody was to be asked")
@@ -169,7 +169,7 @@ def test_a_provider_is_only_asked_where_it_matters() -> None:
 
 @pytest.mark.parametrize("trouble", INFRASTRUCTURE)
 def test_trouble_counts_where_a_program_ends_well_without_work(trouble: Trouble) -> None:
-    """Exit 0 after its provider's trouble is no giving up; with work done it has worked, unless it says otherwise."""
+    """After provider trouble, exit code 0 counts as work only with a candidate and without a reported failure."""
     relay = replace(SUCCESS, trouble=trouble)
     with pytest.raises(ProviderError):
         case(relay, left=False, probed=trouble)
@@ -180,7 +180,7 @@ def test_trouble_counts_where_a_program_ends_well_without_work(trouble: Trouble)
 
 @pytest.mark.parametrize("trouble", Trouble)
 def test_trouble_before_any_answer_is_never_a_score(trouble: Trouble) -> None:
-    """Until a model answers nothing untrusted has acted: even a request found wrong is none of an agent's."""
+    """Any trouble before the first answer is an infrastructure error, except a used-up budget and a refusal."""
     relay = RelayReport(requests=1, statuses={"400": 1}, trouble=trouble)
     if trouble in {Trouble.OUT_OF_BUDGET, Trouble.DECLINED}:
         assert case(relay).failure is not None
@@ -190,7 +190,7 @@ def test_trouble_before_any_answer_is_never_a_score(trouble: Trouble) -> None:
 
 
 def test_an_answer_counts_from_its_beginning() -> None:
-    """A command that kills its program while the answer still comes makes a failure, not an error to be redone."""
+    """A program that ends while its first answer streams has failed: a command of the agent may have killed it."""
     cut = RelayReport(requests=1, answered=0, statuses={"200": 1})
     ended = failure()
     assert case(cut, ended) == JudgedOutcome(AgentOutcome.CRASHED, ended)
@@ -199,14 +199,14 @@ def test_an_answer_counts_from_its_beginning() -> None:
 
 
 def test_a_request_found_wrong_later_is_the_agents_failure() -> None:
-    """After an answer, whoever makes malformed requests has failed, by itself."""
+    """A request that is rejected after an answer is the agent's failure, unless the agent completes its work."""
     relay, ended = replace(SUCCESS, trouble=Trouble.REJECTED), failure()
     assert case(relay, ended) == JudgedOutcome(AgentOutcome.PROVIDER_REJECTED, ended)
     assert case(relay) == JudgedOutcome(AgentOutcome.WORKED)
 
 
 def test_a_used_up_budget_is_a_failure() -> None:
-    """J18: an agent that asks for too much has failed; one that ended well before that hurt is judged."""
+    """J18: an agent that used up its budget has failed, unless it exits with 0 and leaves a candidate."""
     relay = replace(SUCCESS, trouble=Trouble.OUT_OF_BUDGET)
     for ended in (failure(), failure(FailureReason.AGENT_TIMEOUT)):
         judged = case(relay, ended)
@@ -219,25 +219,25 @@ def test_a_used_up_budget_is_a_failure() -> None:
 
 @pytest.mark.parametrize("ended", [None, failure(), failure(FailureReason.AGENT_OUT_OF_MEMORY)])
 def test_a_program_that_asked_nothing_did_not_start(ended: CandidateError | None) -> None:
-    """Without any request no model was at work: no score, and the message says how it ended."""
+    """If a program sent no request to a model, that is an infrastructure error, however the program ended."""
     assert refusal(NOTHING, ended) == "agent-not-started"
 
 
 def test_a_provider_that_never_answers_is_out_of_reach() -> None:
-    """A program that waits for its first answer to the end of its time has not timed out by itself."""
+    """A timeout without any answer means that the provider is unreachable; another failure means a failed start."""
     waiting = RelayReport(requests=1)
     assert refusal(waiting, failure(FailureReason.AGENT_TIMEOUT)) == "provider-unreachable"
     assert refusal(waiting, failure()) == "agent-not-started"
 
 
 def test_what_the_relay_refused_is_named() -> None:
-    """A program whose requests are none that the relay admits says so in its error."""
+    """If the relay refused all requests of a program, the error names the reasons."""
     with pytest.raises(InfrastructureError, match=r"the relay refused requests \(reasons: model, path\)"):
         case(RelayReport(refused={"path": 1, "model": 3}), failure())
 
 
 def test_tampering_stays_a_failure() -> None:
-    """Nobody gets away with a replaced file by having the provider in trouble afterwards."""
+    """An agent that tampered with files has failed, even if the provider has trouble afterwards."""
     ended = failure(FailureReason.TAMPERED)
     assert case(replace(SUCCESS, trouble=Trouble.RATE_LIMITED), ended) == JudgedOutcome(AgentOutcome.WORKED, ended)
 
@@ -256,7 +256,7 @@ _SELF_REPORT = st.builds(
 
 @given(self_report=_SELF_REPORT, reason=st.none() | st.sampled_from(list(ENDS)), left=st.booleans())
 def test_no_claim_changes_what_the_relay_saw(self_report: SelfReport, reason: FailureReason | None, left: bool) -> None:
-    """J15: with a relay that saw success, nothing that an agent prints makes a failure an error, or a success one."""
+    """J15: if the relay saw success, no self-report makes a failure an infrastructure error, or a success a failure."""
     ended = None if reason is None else failure(reason)
     judged = case(SUCCESS, ended, self_report, left=left)
     assert judged.failure is ended
@@ -265,13 +265,13 @@ def test_no_claim_changes_what_the_relay_saw(self_report: SelfReport, reason: Fa
 
 @given(self_report=_SELF_REPORT)
 def test_no_claim_starts_a_program(self_report: SelfReport) -> None:
-    """Where the relay saw nothing, no event says that a model was at work."""
+    """If the relay saw no request, the program did not start, even if its events claim that a model answered."""
     assert refusal(NOTHING, None, self_report) == "agent-not-started"
 
 
 @pytest.mark.parametrize(("trouble", "code"), INFRASTRUCTURE.items())
 def test_without_a_relay_the_programs_word_counts(trouble: Trouble, code: str) -> None:
-    """Passthrough: the program's own events stand in for the relay, with its words."""
+    """Passthrough: provider trouble is taken from the program's own events, with their error message."""
     reported = SelfReport(trouble=trouble, error="status 599", failed=True)
     for self_report in (reported, replace(reported, answered=True)):
         with pytest.raises(ProviderError, match="status 599") as raised:
@@ -281,21 +281,21 @@ def test_without_a_relay_the_programs_word_counts(trouble: Trouble, code: str) -
 
 
 def test_without_a_relay_or_an_answer_nothing_was_started() -> None:
-    """Passthrough: a program that tells of no answer and of no trouble did not start."""
+    """Passthrough: a program that reports neither an answer nor provider trouble did not start."""
     assert refusal(None, failure(), SelfReport()) == "agent-not-started"
     assert case(None, failure(), SelfReport(answered=True)).outcome is AgentOutcome.CRASHED
 
 
 @pytest.mark.parametrize("outcome", AgentOutcome)
 def test_every_outcome_is_described(outcome: AgentOutcome) -> None:
-    """A reader of records finds each in docs/reference/records.md."""
+    """docs/reference/records.md describes each outcome."""
     page = Path(__file__).resolve().parents[3] / "docs" / "reference" / "records.md"
     section = page.read_text().partition("## How an agent program ended")[2].partition("\n## ")[0]
     assert f"`{outcome.value}`" in section
 
 
 def test_every_cell_ends() -> None:
-    """Each combination is a judgement, or an infrastructure error: nothing else comes of it."""
+    """Each combination of evidence yields an outcome or an infrastructure error, and never another exception."""
     relays = [
         None,
         *(
@@ -331,7 +331,7 @@ def test_every_cell_ends() -> None:
 def test_a_command_is_judged_by_what_the_gateway_meets(
     trouble: Trouble, ended: CandidateError | None, answered: int
 ) -> None:
-    """Its own code is not trusted: it can provoke trouble from the start, and cannot say if it succeeded."""
+    """A command may provoke trouble itself, so provider trouble counts only if the gateway's probe meets it, too."""
     relay = RelayReport(requests=4, answered=answered, trouble=trouble)
     with pytest.raises(ProviderError):
         case(relay, ended, probed=trouble, trusted=False)
@@ -342,7 +342,7 @@ def test_a_command_is_judged_by_what_the_gateway_meets(
 @pytest.mark.parametrize("ended", [None, failure()])
 @pytest.mark.parametrize("trouble", [Trouble.REJECTED, Trouble.FAILED])
 def test_a_command_that_no_model_could_answer(trouble: Trouble, ended: CandidateError | None) -> None:
-    """A provider that rejects the gateway's probe, too, is no score. A command's own nonsense is its failure."""
+    """If the gateway's probe is rejected, a command is not scored, unless a model has answered it."""
     relay = RelayReport(requests=2, statuses={"404": 2}, trouble=trouble)
     with pytest.raises(ProviderError) as raised:
         case(relay, ended, probed=Trouble.REJECTED, trusted=False)
@@ -353,7 +353,7 @@ def test_a_command_that_no_model_could_answer(trouble: Trouble, ended: Candidate
 
 
 def test_a_command_that_waited_in_vain() -> None:
-    """If its time ran out while a request had no response, the provider is probed; otherwise it is not."""
+    """If a command's time ran out while a request had no response, the probe decides; otherwise it does not matter."""
     late = failure(FailureReason.AGENT_TIMEOUT)
     waiting, served = RelayReport(requests=2, answered=1, statuses={"200": 1}), SUCCESS
     with pytest.raises(ProviderError):
@@ -373,7 +373,7 @@ def test_a_command_that_waited_in_vain() -> None:
     ],
 )
 def test_a_command_fails_by_its_own_trouble(trouble: Trouble, outcome: AgentOutcome) -> None:
-    """A rejected request, a used-up budget and a refusal are its failure from the first request on."""
+    """A rejected request, a used-up budget and a refusal are a command's failure, even before any answer."""
     relay = RelayReport(requests=1, statuses={"400": 1}, trouble=trouble)
     judged = case(relay, failure(), left=False, trusted=False)
     assert (judged.outcome, judged.failure is not None) == (outcome, True)

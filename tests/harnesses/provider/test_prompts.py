@@ -1,4 +1,4 @@
-"""What an agent program is told says what to read and where to leave the answer, and nothing of the task."""
+"""The prompt of an agent program says what to read and where to leave the answer, and contains nothing of the task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ every_family = pytest.mark.parametrize("name", sorted(FAMILIES))
 
 @every_family
 def test_every_family_is_told_what_to_read_and_where_to_write(name: str) -> None:
-    """The task file by its variable; and the answer's file, or that the changes themselves are the answer."""
+    """The prompt names the variable with the task file's path, and the answer file or the files to change."""
     kind = FAMILIES[name].candidate_kind
     prompt = prompt_for(replace(VIEW, family=name, candidate_kind=kind))
     assert "SECUREBENCH_TASK_FILE" in prompt
@@ -27,7 +27,7 @@ def test_every_family_is_told_what_to_read_and_where_to_write(name: str) -> None
 
 @every_family
 def test_nothing_of_a_task_is_in_its_prompt(name: str) -> None:
-    """A prompt is an argument, which all processes can read: it depends on the family alone."""
+    """A prompt contains nothing of its task, because all processes can read a program's arguments."""
     view = replace(VIEW, family=name, candidate_kind=FAMILIES[name].candidate_kind)
     other = ResourceBundle((Resource("question", "Another", Visibility.PUBLIC),))
     assert prompt_for(view) == prompt_for(replace(view, task_id="pack/other", resources=other))
@@ -35,14 +35,14 @@ def test_nothing_of_a_task_is_in_its_prompt(name: str) -> None:
 
 @every_family
 def test_fields_that_a_prompt_names_are_those_of_the_family(name: str) -> None:
-    """What is in back quotes is a field of the family's input, so that nobody looks for what is not there."""
+    """Each word in back quotes in a prompt is a field of the family's rows."""
     family = FAMILIES[name]
     prompt = prompt_for(replace(VIEW, family=name, candidate_kind=family.candidate_kind))
     assert set(prompt.split("`")[1::2]) <= set(family.input_model.model_fields)
 
 
 def test_a_repository_is_changed_in_place() -> None:
-    """C23: no commit is asked for, and tests are to be left alone."""
+    """C23: the prompt says to change the repository in place, not to change tests, and that no commits are needed."""
     prompt = prompt_for(PATCH_VIEW)
     assert "in place" in prompt
     assert "Do not change tests" in prompt
@@ -51,7 +51,7 @@ def test_a_repository_is_changed_in_place() -> None:
 
 @pytest.mark.parametrize("view", [VIEW, PATCH_VIEW, WORKSPACE_VIEW, replace(VIEW, candidate_kind=CandidateKind.CODE)])
 def test_an_unknown_family_is_told_by_its_kind(view: object) -> None:
-    """A family without words of its own gets those of its kind of candidate."""
+    """A family without its own instructions gets those of its candidate kind."""
     assert isinstance(view, type(VIEW))
     unknown = replace(view, family="another")
     assert prompt_for(unknown)

@@ -1,4 +1,4 @@
-"""What the agent programs have in common: they are prepared, called, heard and judged alike."""
+"""The common behaviour of agent programs: how they are prepared and run, and how their events and ends are judged."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ every_program = pytest.mark.parametrize("name", PROGRAMS)
 
 
 def make(name: str, directory: Path, **config: Any) -> ProviderHarness:
-    """Return a harness with a cache of its own."""
+    """Return a harness with its own program cache."""
     store = FakeStore(directory / "agents")
     model = {"codex": "gpt-5.5", "claude_code": "sonnet"}[name]
     return ProviderHarness(name, ProviderSettings(**{"model": model, **config}), store)
 
 
 def agent_that(name: str, *events: dict[str, Any], answer: str = "42\n", code: int = 0) -> ScriptedProgram:
-    """Return a program that prints its version, or leaves an answer and tells ``events``."""
+    """Return a program that prints its version if asked, or else writes an answer and prints ``events``."""
 
     def program(context: ProgramContext) -> int:
         if context.argv[1:] == ("--version",):
@@ -59,7 +59,7 @@ def agent_that(name: str, *events: dict[str, Any], answer: str = "42\n", code: i
 
 
 class Place:
-    """A bench on which one program is ready to work."""
+    """A bench with one prepared agent program and a fake gateway."""
 
     def __init__(self, bench: Bench, scripted: ScriptedDriver, name: str, **config: Any) -> None:
         self.bench, self.scripted, self.name = bench, scripted, name
@@ -70,7 +70,7 @@ class Place:
         self.identity = self.harness.prepare(run_context(scripted))
 
     def install(self, program: ScriptedProgram) -> None:
-        """Have the program do this from now on."""
+        """Make the agent program behave like ``program`` from now on."""
         self.scripted.program({"codex": "codex", "claude_code": "claude"}[self.name])(program)
 
     def produce(self, view: AgentView = VIEW) -> AgentResult:
@@ -80,12 +80,12 @@ class Place:
 
 @pytest.fixture(params=PROGRAMS)
 def place(bench: Bench, scripted: ScriptedDriver, request: pytest.FixtureRequest) -> Place:
-    """Give a bench with each program."""
+    """Return a bench with a prepared program, for each program."""
     return Place(bench, scripted, request.param)
 
 
 def test_an_agent_works_and_is_recorded(place: Place) -> None:
-    """Its answer is sealed; program, outcome, usage and steps are recorded, and its last message for stdout."""
+    """An agent's answer is sealed; program, outcome and steps are recorded, and stdout is the agent's last message."""
     agent_result = place.produce()
     assert agent_result.failure is None
     assert agent_result.candidate is not None
@@ -99,7 +99,7 @@ def test_an_agent_works_and_is_recorded(place: Place) -> None:
 
 
 def test_all_counts_are_usage(place: Place) -> None:
-    """Tokens are those that the relay saw; whatever may differ between two honest runs stands under ``usage``."""
+    """``usage`` has the relay's token counts, and all other values that may differ between two honest runs."""
     metadata = place.produce().metadata
     usage: Any = metadata["usage"]
     assert (usage["input_tokens"], usage["output_tokens"], usage["cached_input_tokens"]) == (3600, 102, 2000)
@@ -123,7 +123,7 @@ def test_all_counts_are_usage(place: Place) -> None:
 
 
 def test_a_programs_warnings_are_recorded(bench: Bench, scripted: ScriptedDriver) -> None:
-    """F7: what Codex says of a model that it does not know stands beside what it used."""
+    """F7: Codex's warning about a model that it does not know is recorded in ``usage``."""
     place = Place(bench, scripted, "codex")
     usage: Any = place.produce().metadata["usage"]
     assert usage["warnings"] == ["Model metadata for `m` not found."]
@@ -144,7 +144,7 @@ def test_a_programs_warnings_are_recorded(bench: Bench, scripted: ScriptedDriver
 def test_a_model_that_the_program_does_not_know_is_told_before_any_task(
     bench: Bench, scripted: ScriptedDriver, name: str, config: dict[str, str], warned: bool
 ) -> None:
-    """F7: the tester learns that a score may suffer. An endpoint of the tester's has models of its own."""
+    """F7: a model that the program does not list causes a warning before any task, except with a ``base_url``."""
     notes: list[str] = []
     scripted.add_image(DEFAULT_IMAGE, files=image_files(name))
     scripted.program({"codex": "codex", "claude_code": "claude"}[name])(agent_that(name))
@@ -154,14 +154,14 @@ def test_a_model_that_the_program_does_not_know_is_told_before_any_task(
 
 
 def test_which_models_answered_is_recorded(place: Place) -> None:
-    """G1: the models that the provider named, with their counts, also where they are not the one asked for."""
+    """G1: answers are counted by the model that the provider names, even if another model was requested."""
     place.gateway.relay = replace(WORKED, model="gpt-x-2026", models={"gpt-x-2026": 2, "cheaper": 1})
     usage: Any = place.produce().metadata["usage"]
     assert usage["relay"]["models"] == {"gpt-x-2026": 2, "cheaper": 1}
 
 
 def test_no_key_is_in_a_sandbox(place: Place) -> None:
-    """J15: neither arguments, environment nor mounts of any sandbox hold it, nor does anything that is recorded."""
+    """J15: no arguments, environment, mounts or labels of a sandbox contain the key, and no result does."""
     agent_result = place.produce()
     for spec, command in place.scripted.commands:
         assert KEY not in repr(
@@ -169,11 +169,11 @@ def test_no_key_is_in_a_sandbox(place: Place) -> None:
         )
     assert KEY not in repr((agent_result, place.identity))
     assert place.harness.credentials == (KEY,)
-    assert place.gateway.plans[0][1].relay.key == KEY  # type: ignore[union-attr]  # it is there, and holds the key
+    assert place.gateway.plans[0][1].relay.key == KEY  # type: ignore[union-attr]  # the plan has a relay, with the key
 
 
 def test_a_key_in_harness_env_is_withheld(place: Place) -> None:
-    """J15: a tester who lists the key's variable, or one with the same value, has it kept outside all the same."""
+    """J15: in the sandbox, a variable of ``harness.env`` that contains the key has a placeholder as its value."""
     place.bench.environment = {**KEYS, "MINE": f"Bearer {KEY}", "PLAIN": "plain"}
     place.produce()
     environment = place.scripted.commands[-1][0].environment
@@ -185,7 +185,7 @@ def test_a_key_in_harness_env_is_withheld(place: Place) -> None:
 
 @every_program
 def test_passthrough_hands_over_the_key_and_says_so(bench: Bench, scripted: ScriptedDriver, name: str) -> None:
-    """As the tester asked: the key is in the sandbox, the provider among the domains, and the identity tells."""
+    """Passthrough puts the key into the sandbox, allows the provider's domain, and is recorded in the identity."""
     place = Place(bench, scripted, name, credentials="passthrough", allowed_domains=("example.org",))
     place.gateway.relay = None
     agent_result = place.produce()
@@ -203,7 +203,7 @@ def test_passthrough_hands_over_the_key_and_says_so(bench: Bench, scripted: Scri
 
 
 def test_a_cloud_is_never_asked(bench: Bench, scripted: ScriptedDriver) -> None:
-    """Only the agent has credentials: nothing is checked before the run, or after trouble that the program reports."""
+    """A cloud, for which only the agent has credentials, is not probed before the run or after reported trouble."""
     place = Place(bench, scripted, "claude_code", credentials="passthrough", allowed_domains=("cloud.example",))
     notes: list[str] = []
     place.harness.prepare(run_context(scripted, variables={"CLAUDE_CODE_USE_BEDROCK": "1"}))
@@ -221,7 +221,7 @@ def test_a_cloud_is_never_asked(bench: Bench, scripted: ScriptedDriver) -> None:
 
 
 def test_the_sandbox_is_as_closed_as_it_can_be(place: Place) -> None:
-    """A read-only root, no network, the program read-only, and a home of its own that is empty and goes."""
+    """The sandbox has a read-only root, no network, no capabilities, a read-only program and a home on a tmpfs."""
     place.produce()
     spec = place.scripted.commands[-1][0]
     assert spec.read_only
@@ -234,7 +234,7 @@ def test_the_sandbox_is_as_closed_as_it_can_be(place: Place) -> None:
 
 
 def test_the_way_out_is_the_sessions(place: Place) -> None:
-    """The proxy's variables stand in the sandbox, and the relay's address is asked for without any proxy."""
+    """The sandbox has the session's proxy variables, but uses no proxy for the relay. The session is closed."""
     place.gateway.environment = {"HTTPS_PROXY": "http://127.0.0.1:3128"}
     place.produce()
     environment = place.scripted.commands[-1][0].environment
@@ -254,7 +254,7 @@ def test_the_way_out_is_the_sessions(place: Place) -> None:
     ],
 )
 def test_an_answer_lies_where_its_kind_says(place: Place, view: AgentView, artifact: str | None) -> None:
-    """A text and a program are files of the workspace; changes are what they are where the agent worked."""
+    """Text and code are left in an answer file. For a patch or a workspace, there is no answer file."""
     view = replace(view, environment=Environment(workdir=view.environment.workdir))
     invocation = place.harness.invocation(view)
     assert invocation.artifact_path == artifact
@@ -263,14 +263,14 @@ def test_an_answer_lies_where_its_kind_says(place: Place, view: AgentView, artif
 
 
 def test_the_shorter_time_limit_holds(place: Place) -> None:
-    """The tester's limit, unless the task's is shorter."""
+    """The tester's time limit applies, unless the task's is shorter."""
     assert place.harness.invocation(VIEW).timeout_seconds == 900
     short = replace(VIEW, environment=Environment(timeout_seconds=5.0))
     assert place.harness.invocation(short).timeout_seconds == 5.0
 
 
 def test_a_forged_success_is_no_success(place: Place) -> None:
-    """J15: an agent that prints its program's events, all well and free, still failed as its exit code says."""
+    """J15: an agent that prints its program's success events, but exits with 3 and leaves no answer, has failed."""
     place.install(agent_that(place.name, *EVENTS[place.name], *EVENTS[place.name], answer="", code=3))
     agent_result = place.produce()
     assert agent_result.failure is not None
@@ -279,7 +279,7 @@ def test_a_forged_success_is_no_success(place: Place) -> None:
 
 
 def test_a_forged_trouble_is_no_infrastructure_error(place: Place) -> None:
-    """L: an agent that prints its provider's trouble, where the relay saw none, has failed."""
+    """L: an agent that prints events of provider trouble has failed if the relay saw no trouble."""
     events = {
         "codex": streams.codex_failed("exceeded retry limit, last status: 429 Too Many Requests"),
         "claude_code": streams.claude_failed(529, "API Error: 529 overloaded"),
@@ -291,7 +291,7 @@ def test_a_forged_trouble_is_no_infrastructure_error(place: Place) -> None:
 
 
 def test_a_providers_trouble_is_infrastructure(place: Place) -> None:
-    """What the relay saw decides, and the way out is closed all the same."""
+    """Provider trouble that the relay saw is an infrastructure error, not a failure, and the session is closed."""
     place.gateway.relay = RelayReport(requests=1, trouble=Trouble.REFUSED, message="the provider answered 401")
     place.install(agent_that(place.name, answer="", code=1))
     agent_result = place.produce()
@@ -302,7 +302,7 @@ def test_a_providers_trouble_is_infrastructure(place: Place) -> None:
 
 
 def test_a_void_try_tells_what_it_used(place: Place) -> None:
-    """The money is spent and the work was done, whatever ended it: usage, outcome and steps stay."""
+    """A try with an infrastructure error records its usage, and after provider trouble also outcome and steps."""
     place.gateway.relay = replace(WORKED, answered=0, statuses={}, trouble=Trouble.FAILED, forgiven=2)
     place.install(agent_that(place.name, code=1))
     void = place.produce()
@@ -319,7 +319,7 @@ def test_a_void_try_tells_what_it_used(place: Place) -> None:
 
 
 def test_earlier_tries_count_against_the_budget(place: Place) -> None:
-    """The relay is told what a task has used before, so that a budget is one task's."""
+    """The relay gets what earlier tries of a task used, so that its budget applies to all tries together."""
     context = replace(place.bench.context(), gateway=place.gateway, spent=Spent(3, 200, 1000))
     place.harness.produce(VIEW, context)
     relay = place.gateway.plans[-1][1].relay
@@ -328,7 +328,7 @@ def test_earlier_tries_count_against_the_budget(place: Place) -> None:
 
 
 def test_an_agent_without_an_answer_gave_up(place: Place) -> None:
-    """Exit 0 and no file: the failure is the missing answer, and the outcome says that it ended by itself."""
+    """An agent that exits with 0 without an answer file fails because of the missing candidate, and has given up."""
     place.install(agent_that(place.name, answer=""))
     agent_result = place.produce()
     assert agent_result.failure is not None
@@ -337,7 +337,7 @@ def test_an_agent_without_an_answer_gave_up(place: Place) -> None:
 
 
 def test_an_empty_answer_is_no_work(place: Place) -> None:
-    """A file with nothing in it is kept, and the outcome is that of an agent that left none."""
+    """A blank answer is kept as the candidate, but fails as empty, and the outcome is ``gave_up``."""
     place.install(agent_that(place.name, answer="\n"))
     agent_result = place.produce()
     assert agent_result.candidate is not None
@@ -347,7 +347,7 @@ def test_an_empty_answer_is_no_work(place: Place) -> None:
 
 
 def test_events_are_what_stdout_holds(place: Place) -> None:
-    """The last event counts also without a line end, and what stands on stderr is none."""
+    """Events are read only from stdout, and the last one counts even without a line end."""
 
     def program(context: ProgramContext) -> None:
         context.path("candidate.txt").write_text("42\n")
@@ -363,7 +363,7 @@ def test_events_are_what_stdout_holds(place: Place) -> None:
 
 
 def test_a_dead_gateway_ends_the_work_at_once(place: Place) -> None:
-    """J19: the sandbox is closed while the agent works, and that is no failure of the agent's."""
+    """J19: if the gateway dies, the sandbox is closed while the agent works, with an infrastructure error."""
 
     def wait(context: ProgramContext) -> None:
         place.gateway.sessions[0].die(EgressError("the gateway died"))
@@ -379,21 +379,21 @@ def test_a_dead_gateway_ends_the_work_at_once(place: Place) -> None:
 
 
 def test_without_a_gateway_nothing_runs(place: Place) -> None:
-    """A run that gives its agents no way out is no run of an agent with a provider."""
-    place.gateway = None  # type: ignore[assignment]  # as a run without one has it
+    """Without a gateway, an agent with a provider does not start."""
+    place.gateway = None  # type: ignore[assignment]  # as in a run without egress
     with pytest.raises(EgressError, match="no egress"):
         place.produce()
 
 
 def test_the_way_out_is_closed_whatever_happens(place: Place) -> None:
-    """Where no sandbox can be made, that is told, and the way out does not stay open."""
+    """If no sandbox can be created, the engine's error is returned, and the session is closed."""
     place.scripted.fail_next(EngineError("the engine is gone"), on="create")
     assert isinstance(place.produce().fault, EngineError)
     assert place.gateway.sessions[0].closed
 
 
 def test_an_authority_of_the_testers_is_taken_for_the_provider(place: Place, tmp_path: Path) -> None:
-    """A server of the tester's own is known by the file that OpenSSL's variable names: the relay gets its text."""
+    """The relay gets the text of the CA file that the tester's ``SSL_CERT_FILE`` names."""
     authority = trustme.CA().cert_pem
     authority.write_to_path(tmp_path / "ca.pem")
     place.harness.prepare(run_context(place.scripted, variables={**KEYS, "SSL_CERT_FILE": str(tmp_path / "ca.pem")}))
@@ -404,7 +404,7 @@ def test_an_authority_of_the_testers_is_taken_for_the_provider(place: Place, tmp
 
 
 def test_an_endless_line_is_no_harm(place: Place) -> None:
-    """L17: what is no event is counted, and the rest of the stream still counts."""
+    """L17: a line that is too long is skipped and counted, and the events after it are read."""
 
     def flood(context: ProgramContext) -> None:
         context.path("candidate.txt").write_text("42\n")
@@ -420,7 +420,7 @@ def test_an_endless_line_is_no_harm(place: Place) -> None:
 
 
 def test_without_a_message_stdout_is_what_was_printed(place: Place) -> None:
-    """A program that crashes before it says anything leaves its own words in the record."""
+    """If a program crashes before any message event, the result's stdout is what the program printed."""
 
     def crash(context: ProgramContext) -> int:
         context.stdout.write("Segmentation fault\n")
@@ -432,7 +432,7 @@ def test_without_a_message_stdout_is_what_was_printed(place: Place) -> None:
 
 @every_program
 def test_a_way_past_the_relay_is_told(bench: Bench, scripted: ScriptedDriver, name: str) -> None:
-    """J13: the run tells its tester, before any task."""
+    """J13: an allowed domain through which an agent can bypass the relay causes a warning before any task."""
     host = {"codex": "openai.com", "claude_code": "anthropic.com"}[name]
     place = Place(bench, scripted, name, allowed_domains=(host,))
     messages: list[str] = []
@@ -442,7 +442,7 @@ def test_a_way_past_the_relay_is_told(bench: Bench, scripted: ScriptedDriver, na
 
 @every_program
 def test_who_is_unprepared_does_not_work(name: str, tmp_path: Path) -> None:
-    """Before it is prepared a harness knows no key and no program."""
+    """A harness that was not prepared has no credentials, and cannot run a program."""
     harness = make(name, tmp_path)
     assert harness.credentials == ()
     assert harness.needs_gateway
@@ -452,7 +452,7 @@ def test_who_is_unprepared_does_not_work(name: str, tmp_path: Path) -> None:
 
 @every_program
 def test_a_missing_key_ends_a_run_before_it_begins(name: str, tmp_path: Path, scripted: ScriptedDriver) -> None:
-    """K12: nothing is installed for a run that has no key."""
+    """K12: without a key, preparation fails before anything is installed."""
     harness = make(name, tmp_path)
     with pytest.raises(ConfigError) as raised:
         harness.prepare(run_context(scripted, variables={}))
@@ -462,7 +462,7 @@ def test_a_missing_key_ends_a_run_before_it_begins(name: str, tmp_path: Path, sc
 
 @every_program
 def test_a_rejected_key_or_model_is_told_before_any_task(bench: Bench, scripted: ScriptedDriver, name: str) -> None:
-    """One question, and nothing has run yet."""
+    """If the provider refuses the key or does not have the model, the check before the run raises an error."""
     place, messages = Place(bench, scripted, name), list[str]()
     for report, code in (
         (ProbeReport(trouble=Trouble.REFUSED, message="the provider answered 401", status=401), "provider-refused"),
@@ -478,7 +478,7 @@ def test_a_rejected_key_or_model_is_told_before_any_task(bench: Bench, scripted:
 
 @every_program
 def test_trouble_that_may_pass_by_does_not_stop_a_run(bench: Bench, scripted: ScriptedDriver, name: str) -> None:
-    """It is told, and the tasks find out; what the question used is returned."""
+    """Provider trouble that may pass causes only a warning before the run, and the usage of the probe is returned."""
     place = Place(bench, scripted, name)
     for trouble in (
         Trouble.FAILED,
@@ -497,7 +497,7 @@ def test_trouble_that_may_pass_by_does_not_stop_a_run(bench: Bench, scripted: Sc
 
 
 def test_an_outage_that_the_gateway_does_not_see_is_the_agents_failure(place: Place) -> None:
-    """The model that answered is asked, and what is found is recorded."""
+    """If probes of the model that answered find no outage, the agent has failed. The probes are recorded."""
     place.gateway.relay = replace(WORKED, trouble=Trouble.FAILED, model="the-model")
     place.install(agent_that(place.name, code=1))
     agent_result = place.produce()

@@ -1,4 +1,4 @@
-"""Whose fault a provider's trouble is: a real gateway between a scripted provider and an agent that cheats."""
+"""Who is to blame for a provider error, tested with a real gateway, a scripted provider and cheating agents."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ every_api = pytest.mark.parametrize("api", APIS)
 
 
 def if_crafted(fault: Fault) -> FaultPlan:
-    """Have only the agent's own requests go wrong, as a provider does that it floods or asks for too much."""
+    """Return a plan that applies ``fault`` only to crafted requests, as if the agent had provoked the error."""
     return lambda request: fault if CRAFTED in request.conversation.prompt else None
 
 
 class Task:
-    """One task of an agent whose program asks a provider with the fault plan ``plan``."""
+    """One task of an agent that uses ``provider`` through ``gateway``. ``pauses`` gets the pauses between probes."""
 
     def __init__(self, api: str, provider: ScriptedProvider, gateway: Gateway, pauses: list[float]) -> None:
         relay = RelayPlan(
@@ -75,11 +75,11 @@ class Task:
         self._port = port_of(session)
 
     def ask(self, prompt: str, *, seconds: float = 10.0, **more: Any) -> int:
-        """Send one request to the relay as a program or its agent does, and return the status."""
+        """Send one request to the relay, as an agent program does, and return the status."""
         body, path = request_of(self._api, prompt, model="scripted", **{"stream": True} | more), PATHS[self._api]
         if self._api == "openai":
             body["store"] = False
-        if self._api == "gemini":  # there, the path says both
+        if self._api == "gemini":  # in this API, the path contains both
             method = "streamGenerateContent?alt=sse" if body.pop("stream") else "generateContent"
             path = f"/v1beta/models/{body.pop('model')}:{method}"
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=seconds)
@@ -90,7 +90,7 @@ class Task:
             return answer.status
 
     def end(self) -> SessionEnd:
-        """End the agent in failure. Raises the fault that it was instead, if it was one."""
+        """End the agent with a failure. Raises the infrastructure error if the session judges it to be one."""
         ending = self.agent_session.end(RESULT, None, ENDED)
         if ending.fault is not None:
             raise ending.fault
@@ -99,7 +99,7 @@ class Task:
 
 @pytest.fixture
 def play() -> Any:
-    """Give what plays one task, and returns its end, the pauses between questions, and the log."""
+    """Return a function that runs one task and returns its end, the pauses between probes, and the gateway's log."""
 
     def play_one(
         api: str, plan: FaultPlan, work: Callable[[Task], None]
@@ -122,7 +122,7 @@ def play() -> Any:
 @every_api
 @pytest.mark.parametrize("status", [403, 429, 500, 529])
 def test_an_agent_cannot_make_its_failure_an_outage(play: Any, api: str, status: int) -> None:
-    """A crafted request that is answered with an error, and a killed program: the provider is well, so it failed."""
+    """An agent that provokes provider errors and then kills its program has failed, because the probes succeed."""
 
     def cheat(task: Task) -> None:
         assert task.ask("Do it.") == 200
@@ -141,7 +141,7 @@ def test_an_agent_cannot_make_its_failure_an_outage(play: Any, api: str, status:
 @every_api
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_slow_answer_that_nobody_reads_is_no_outage(play: Any, api: str, stream: bool) -> None:
-    """An agent asks for a long answer, does not wait for it, and kills its program."""
+    """An agent that requests a slow answer, does not wait for it, and kills its program has failed."""
 
     def cheat(task: Task) -> None:
         assert task.ask("Do it.") == 200
@@ -155,7 +155,7 @@ def test_a_slow_answer_that_nobody_reads_is_no_outage(play: Any, api: str, strea
 @every_api
 @pytest.mark.parametrize(("status", "code"), [(401, "refused"), (403, "refused"), (500, "failed"), (529, "failed")])
 def test_an_outage_after_an_answer_is_infrastructure(play: Any, api: str, status: int, code: str) -> None:
-    """Where the gateway's own question meets trouble as well, nobody is scored."""
+    """A provider error that the gateway's probe also meets is an infrastructure error, and the agent is not scored."""
 
     def work(task: Task) -> None:
         assert task.ask("Do it.") == 200
@@ -167,7 +167,7 @@ def test_an_outage_after_an_answer_is_infrastructure(play: Any, api: str, status
 
 
 def test_a_provider_that_went_away_is_infrastructure() -> None:
-    """No connection is trouble that the gateway sees by itself."""
+    """If the gateway cannot connect to the provider either, that is an infrastructure error."""
     gateway = Gateway(lambda _line: None)
     with contextlib.closing(gateway):
         with ScriptedProvider((Say("Done."),), models=("scripted",)) as provider:
@@ -181,7 +181,7 @@ def test_a_provider_that_went_away_is_infrastructure() -> None:
 
 
 def test_a_rate_limit_counts_once_it_outlasts_a_flood(play: Any) -> None:
-    """A limit that is still there after a minute is not the agent's doing; the run is told how long to wait."""
+    """A rate limit that outlasts all pauses is an infrastructure error, with the provider's ``Retry-After``."""
 
     def work(task: Task) -> None:
         assert task.ask("Do it.") == 200
@@ -193,7 +193,7 @@ def test_a_rate_limit_counts_once_it_outlasts_a_flood(play: Any) -> None:
 
 
 def test_a_rate_limit_that_passes_was_the_agents(play: Any) -> None:
-    """It is waited for, for as long as the provider says, and then the provider is well."""
+    """If a rate limit ends during the gateway's pauses, which respect ``Retry-After``, the agent has failed."""
     answers = iter([Fail(429, retry_after=9), Fail(429), None])
 
     def plan(request: ModelRequest) -> Fault | None:
@@ -211,7 +211,7 @@ def test_a_rate_limit_that_passes_was_the_agents(play: Any) -> None:
 
 
 def test_before_an_answer_nobody_is_asked(play: Any) -> None:
-    """Nothing untrusted has acted yet: infrastructure, as the relay saw it, with how long to wait."""
+    """A rate limit before any answer is an infrastructure error, with the provider's ``Retry-After``."""
     with pytest.raises(ProviderError) as raised:
         play("openai", always(Fail(429, retry_after=40)), lambda task: task.ask("Do it."))
     assert raised.value.retry_after is not None
@@ -219,7 +219,7 @@ def test_before_an_answer_nobody_is_asked(play: Any) -> None:
 
 
 def test_a_flaky_provider_gets_the_benefit_of_the_doubt(play: Any) -> None:
-    """Trouble at any of several questions is the provider's."""
+    """One failed probe of several is enough to make an outage an infrastructure error."""
     answers = iter([None, None, Fail(500)])
 
     def plan(request: ModelRequest) -> Fault | None:

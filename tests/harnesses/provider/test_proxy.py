@@ -31,13 +31,13 @@ PROXY = "http://user:word@proxy.example:3128"
     ],
 )
 def test_the_testers_variables(variables: dict[str, str], url: str, proxy: str | None) -> None:
-    """``HTTPS_PROXY`` and ``NO_PROXY`` mean what they mean to curl; plain HTTP and this machine are never proxied."""
+    """``HTTPS_PROXY`` and ``NO_PROXY`` work as in curl; plain HTTP and loopback addresses never use a proxy."""
     assert proxy_of(variables, url) == proxy
 
 
 @pytest.mark.parametrize("value", ["socks5://user:word@x:1080", "http://", "http://user:word@x:port", "user:word@"])
 def test_what_is_not_a_proxy(value: str) -> None:
-    """It is an error before any task, which does not quote the password."""
+    """An invalid proxy URL raises an error that does not quote the password."""
     with pytest.raises(ConfigError) as raised:
         proxy_of({"HTTPS_PROXY": value}, URL)
     assert raised.value.code == "proxy-invalid"

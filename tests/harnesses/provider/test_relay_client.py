@@ -1,4 +1,4 @@
-"""The client on the host for requests of the run itself, with an answer that ends as it should not."""
+"""The client on the host for requests of the run itself, with complete and incomplete answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BODY = b'{"a": 1}'
 
 
 class OneAnswer:
-    """A session whose only port gives each connection the same answer."""
+    """A session with one forwarded port, which sends a fixed answer to one connection."""
 
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
@@ -28,7 +28,7 @@ class OneAnswer:
         """Ignore ``call``: this gateway does not die."""
 
     def close(self) -> None:
-        """Nothing is left to close."""
+        """Do nothing: there is nothing to close."""
 
     def serve(self, listener: socket.socket) -> None:
         """Answer one connection."""
@@ -44,7 +44,7 @@ class OneAnswer:
 
 
 def post(answer: bytes) -> tuple[int, bytes]:
-    """Return the status and the data that a request gets for ``answer``."""
+    """Return the status and the data that the client returns if the relay sends ``answer``."""
     session: Any = OneAnswer(answer)
     client = RelayClient(session, lambda: None, timeout=10)
     try:
@@ -75,6 +75,6 @@ def head(length: int) -> bytes:
 def test_only_a_whole_answer_has_a_status(
     answer: bytes, got: tuple[int, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C04: an answer that was cut is no answer of the model: its status would be taken for one."""
+    """C04: an incomplete or too long answer has the status 0, so that it is not taken for an answer of the model."""
     monkeypatch.setattr(relay_client, "MAX_ANSWER", 50)
     assert post(answer) == got

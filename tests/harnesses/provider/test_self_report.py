@@ -1,4 +1,4 @@
-"""What programs say of themselves becomes claims and a trajectory, whatever it is that they say."""
+"""A program's events become a self-report and a trajectory, whatever the events contain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARSERS = (CodexEventParser, ClaudeEventParser)
 
 
 def on_output(parser: EventParser, *events: dict[str, Any]) -> EventParser:
-    """Have ``parser`` take events as they come from a program."""
+    """Pass events to ``parser`` as the output of a program, and return ``parser``."""
     reader = EventReader(parser.take)
     reader.feed(lines(*events))
     reader.finish()
@@ -29,12 +29,12 @@ def on_output(parser: EventParser, *events: dict[str, Any]) -> EventParser:
 
 
 def steps(parser: EventParser) -> list[dict[str, Any]]:
-    """Return the trajectory."""
+    """Return the steps of the trajectory."""
     return [json.loads(line) for line in parser.trajectory.text().splitlines()]
 
 
 def test_codex_tells_what_it_did() -> None:
-    """Codex: the last message, its one turn, the tokens of all of it; a warning before is no trouble."""
+    """Codex: the last message, the turns and all tokens are reported, and a warning is no provider trouble."""
     self_report = on_output(CodexEventParser(), *streams.CODEX_WORKED).self_report
     assert self_report.answered
     assert self_report.finished
@@ -47,7 +47,7 @@ def test_codex_tells_what_it_did() -> None:
 
 
 def test_codex_steps() -> None:
-    """Codex: each step with its number, its kind and what it was."""
+    """Codex: each step of the trajectory has a number, a kind and the content of the event."""
     change = streams.codex_item("file_change", changes=[{"path": "a.py", "kind": "update"}, {"path": "b.py"}, 7])
     thought = streams.codex_item("reasoning", text="hm")
     other = streams.codex_item("web_search", query="x")
@@ -82,7 +82,7 @@ def test_codex_steps() -> None:
     ],
 )
 def test_codex_names_its_trouble_in_words(message: str, trouble: Trouble | None) -> None:
-    """Codex: a provider's trouble is read from the words that the program has for it."""
+    """Codex: provider trouble is derived from the text of the error message."""
     self_report = on_output(CodexEventParser(), *streams.codex_failed(message)).self_report
     assert self_report.trouble is trouble
     assert self_report.failed
@@ -92,7 +92,7 @@ def test_codex_names_its_trouble_in_words(message: str, trouble: Trouble | None)
 
 
 def test_codex_warnings_are_kept_few_and_short() -> None:
-    """F7: a warning of an unknown model, and others, each once; a program that never stops adds no more."""
+    """F7: each warning of Codex is kept once and clipped, and only the first few are kept."""
     texts = ["Model metadata for `x` not found.", "x" * 10_000, *map(str, range(99))]
     events = [streams.codex_item("error", message=text) for text in texts for _ in range(2)]
     self_report = on_output(CodexEventParser(), *streams.CODEX_BEGIN, *events).self_report
@@ -101,7 +101,7 @@ def test_codex_warnings_are_kept_few_and_short() -> None:
 
 
 def test_a_command_that_began_is_an_answer() -> None:
-    """Codex runs a command while the answer still comes: one that kills the program was asked for by a model."""
+    """Codex: the start of a command counts as an answer, because the command may kill the program."""
     begun = streams.codex_item("command_execution", what="started", command="kill", status="in_progress")
     assert on_output(CodexEventParser(), *streams.CODEX_BEGIN, begun).self_report.answered
     warning = streams.codex_item("error", what="started", message="hm")
@@ -109,7 +109,7 @@ def test_a_command_that_began_is_an_answer() -> None:
 
 
 def test_claude_tells_what_it_did() -> None:
-    """Claude Code: message, turns, its estimate of the cost, and all input as input, also what a cache held."""
+    """Claude Code: message, turns, estimated cost and tokens are reported, and cached tokens count as input."""
     self_report = on_output(ClaudeEventParser(), *streams.CLAUDE_WORKED).self_report
     assert self_report.answered
     assert self_report.finished
@@ -126,7 +126,7 @@ def test_claude_tells_what_it_did() -> None:
 
 
 def test_claude_steps() -> None:
-    """Claude Code: each step with its number, its kind and what it was; a result in parts is put together."""
+    """Claude Code: each step has a number, a kind and its content, and the text parts of a result are joined."""
     parts = [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]
     result = {"message": {"content": [{"type": "tool_result", "content": parts, "is_error": True}]}, "type": "user"}
     parser = on_output(ClaudeEventParser(), *streams.CLAUDE_WORKED[:2], result, *streams.CLAUDE_WORKED[3:])
@@ -160,7 +160,7 @@ def test_claude_steps() -> None:
     ],
 )
 def test_claude_says_is_error(status: int | None, message: str, trouble: Trouble | None) -> None:
-    """Claude Code: ``is_error`` says how it ended, beside a ``subtype`` of success; its own words are no answer."""
+    """Claude Code: ``is_error`` means failure even if ``subtype`` is ``success``; an error message is no answer."""
     self_report = on_output(ClaudeEventParser(), *streams.claude_failed(status, message)).self_report
     assert self_report.failed
     assert not self_report.finished
@@ -170,7 +170,7 @@ def test_claude_says_is_error(status: int | None, message: str, trouble: Trouble
 
 
 def test_an_end_without_is_error_is_none_that_went_well() -> None:
-    """Claude Code: only a plain ``false`` says that no error ended it."""
+    """Claude Code: an end whose ``is_error`` is anything but ``false`` is a failure."""
     for odd in (None, 0, "false"):
         self_report = on_output(ClaudeEventParser(), streams.claude_end(is_error=odd)).self_report
         assert self_report.failed
@@ -178,7 +178,7 @@ def test_an_end_without_is_error_is_none_that_went_well() -> None:
 
 
 def test_a_refusal_is_told() -> None:
-    """Claude Code: a model that will not do it ends in an error, and the reason says that it was that."""
+    """Claude Code: an error with the stop reason ``refusal`` is a refusal by the model, not provider trouble."""
     end = streams.claude_end(is_error=True, stop_reason="refusal", result="API Error: unable to respond")
     self_report = on_output(ClaudeEventParser(), streams.CLAUDE_INIT, end).self_report
     assert self_report.refused
@@ -187,7 +187,7 @@ def test_a_refusal_is_told() -> None:
 
 
 def test_denials_are_counted() -> None:
-    """Claude Code: tools that it was not allowed to use are no success, whatever its exit code."""
+    """Tool calls that Claude Code denied and commands that Codex declined are counted."""
     end = streams.claude_end(permission_denials=[{"tool_name": "Bash"}, {"tool_name": "Write"}])
     assert on_output(ClaudeEventParser(), streams.CLAUDE_INIT, end).self_report.denials == 2
     declined = streams.codex_item("command_execution", command="x", status="declined", exit_code=None)
@@ -208,7 +208,7 @@ def test_denials_are_counted() -> None:
 def test_trouble_ends_with_an_answer(
     parser: type[EventParser], failed: tuple[dict[str, Any], ...], answer: dict[str, Any]
 ) -> None:
-    """What kept a model from answering is over once it answers."""
+    """A model answer resets earlier provider trouble and its error message."""
     assert on_output(parser(), *failed).self_report.trouble is Trouble.RATE_LIMITED
     self_report = on_output(parser(), *failed, answer).self_report
     assert self_report.trouble is None
@@ -248,7 +248,7 @@ _VALUES = st.recursive(
 @pytest.mark.parametrize("parser", PARSERS)
 @given(events=st.lists(st.dictionaries(_KEYS, _VALUES, max_size=5), max_size=6))
 def test_no_event_raises(parser: type[EventParser], events: list[dict[str, Any]]) -> None:
-    """Whatever an event holds, it is taken, and what comes of it can be written down."""
+    """No event raises an error, whatever it contains, and the results can be written as JSON and UTF-8."""
     parsed = parser()
     for event in events:
         parsed.take(event)
@@ -262,7 +262,7 @@ def test_no_event_raises(parser: type[EventParser], events: list[dict[str, Any]]
 
 
 def test_a_trajectory_is_bounded() -> None:
-    """What is too much is left out at the end, and the last line says so."""
+    """A trajectory drops the steps beyond its limit, and its last line says so."""
     trajectory = Trajectory(limit=1000)
     for _ in range(100):
         trajectory.add("message", text="x" * 100)
@@ -272,14 +272,14 @@ def test_a_trajectory_is_bounded() -> None:
 
 
 def test_a_step_is_clipped() -> None:
-    """One long text leaves room for others, and says how much of it is missing."""
+    """A long text in a step is clipped, and ends with the number of missing characters."""
     trajectory = Trajectory()
     trajectory.add("result", output="x" * (MAX_TEXT + 5))
     assert json.loads(trajectory.text())["output"] == "x" * MAX_TEXT + "\n[5 more characters]"
 
 
 def test_statuses() -> None:
-    """Each status of an error is one trouble, and no other status is any."""
+    """Each HTTP error status means one trouble, and other statuses mean none."""
     by_trouble = {
         Trouble.REFUSED: (401, 402, 403),
         Trouble.RATE_LIMITED: (429,),

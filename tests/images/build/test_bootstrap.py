@@ -1,4 +1,4 @@
-"""How mmdebstrap is run: by root, through sudo, or in a user namespace; and installed where that is wanted."""
+"""How mmdebstrap is run (by root, with sudo, or by an ordinary user), and how it is installed on request."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePrograms:
-    """Give an empty machine."""
+    """Return an empty PATH, to which tests add programs."""
     return only_these_programs(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def by_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be an ordinary user."""
+    """Simulate an ordinary user."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
 
 @pytest.fixture
 def by_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be root."""
+    """Simulate root."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
 
@@ -44,13 +44,13 @@ def _find(subuid: Path, *, install_tools: bool = False) -> Bootstrap:
 
 
 def test_root_runs_it_in_namespaces_that_end_with_it(programs: FakePrograms, by_root: None, tmp_path: Path) -> None:
-    """Root needs nothing but the program."""
+    """Root needs no program except ``mmdebstrap``, and runs it in separate namespaces."""
     programs.add("mmdebstrap")
     assert _find(tmp_path / "none") == as_root()
 
 
 def test_a_user_with_sudo_runs_it_through_sudo(programs: FakePrograms, by_user: None, tmp_path: Path) -> None:
-    """Where sudo asks no question it is the surest way."""
+    """A user whose sudo needs no password runs ``mmdebstrap`` with sudo."""
     programs.add("mmdebstrap")
     programs.add("sudo")
     assert _find(tmp_path / "none") == as_root(("sudo", "-n"))
@@ -60,7 +60,7 @@ def test_a_user_with_sudo_runs_it_through_sudo(programs: FakePrograms, by_user: 
 def test_a_user_with_subordinate_ids_needs_no_root(
     programs: FakePrograms, by_user: None, tmp_path: Path, owner: str
 ) -> None:
-    """With newuidmap and a line in /etc/subuid, by name or number, a user namespace will do."""
+    """With newuidmap and an entry in /etc/subuid, by name or number, a user runs ``mmdebstrap`` without sudo."""
     programs.add("mmdebstrap")
     programs.add("newuidmap")
     programs.add("sudo", "exit 1")
@@ -69,7 +69,7 @@ def test_a_user_with_subordinate_ids_needs_no_root(
 
 
 def test_a_user_with_fakechroot_needs_no_root(programs: FakePrograms, by_user: None, tmp_path: Path) -> None:
-    """Fakechroot is the way where user namespaces are off."""
+    """With fakechroot, a user needs neither sudo nor subordinate ids."""
     programs.add("mmdebstrap")
     programs.add("fakechroot")
     assert _find(tmp_path / "none") is AS_USER
@@ -79,7 +79,7 @@ def test_a_user_with_fakechroot_needs_no_root(programs: FakePrograms, by_user: N
 def test_a_user_without_any_means_learns_what_to_install(
     programs: FakePrograms, by_user: None, tmp_path: Path, *, with_newuidmap: bool
 ) -> None:
-    """Neither sudo nor subordinate ids: the error names the package, and the other ways."""
+    """Without sudo and subordinate ids, the error names the package to install and other ways to get the image."""
     programs.add("mmdebstrap")
     if with_newuidmap:
         programs.add("newuidmap")
@@ -92,7 +92,7 @@ def test_a_user_without_any_means_learns_what_to_install(
 def test_a_missing_program_is_named_where_it_cannot_or_may_not_be_installed(
     programs: FakePrograms, by_root: None, tmp_path: Path, *, install_tools: bool
 ) -> None:
-    """Nothing is installed unasked, and nothing where there is no apt-get."""
+    """Without ``install_tools`` or without apt-get, nothing is installed, and the error names the package."""
     if not install_tools:
         programs.add("apt-get")
     with pytest.raises(ImageError, match="apt-get install mmdebstrap") as caught:
@@ -104,7 +104,7 @@ def test_a_missing_program_is_named_where_it_cannot_or_may_not_be_installed(
 def test_a_missing_program_is_installed_when_that_is_asked_for(
     programs: FakePrograms, by_root: None, tmp_path: Path
 ) -> None:
-    """Package lists first, since a fresh machine has none; then the program and Debian's keys, without a question."""
+    """apt-get first updates the package lists, which a fresh machine lacks; then it installs without a prompt."""
     programs.add("apt-get")
     programs.borrow("env", "sh")
     assert _find(tmp_path / "none", install_tools=True) == as_root()
@@ -115,7 +115,7 @@ def test_a_missing_program_is_installed_when_that_is_asked_for(
 
 
 def test_a_user_installs_through_sudo(programs: FakePrograms, by_user: None, tmp_path: Path) -> None:
-    """The same commands, with sudo before them."""
+    """An ordinary user installs ``mmdebstrap`` with sudo."""
     programs.add("apt-get")
     programs.borrow("env", "sh")
     programs.add("sudo", 'shift; exec "$@"')
@@ -125,7 +125,7 @@ def test_a_user_installs_through_sudo(programs: FakePrograms, by_user: None, tmp
 
 
 def test_what_apt_says_is_told_when_it_fails(programs: FakePrograms, by_root: None, tmp_path: Path) -> None:
-    """An installation that fails is an error with apt's own words."""
+    """If apt-get cannot install ``mmdebstrap``, the error contains apt-get's message."""
     programs.add("apt-get", "echo 'E: no mirror answers' >&2; exit 100")
     programs.borrow("env", "sh")
     with pytest.raises(ImageError, match="E: no mirror answers"):
@@ -135,8 +135,9 @@ def test_what_apt_says_is_told_when_it_fails(programs: FakePrograms, by_root: No
 @pytest.mark.skipif(os.getuid() != 0, reason="making these namespaces needs root")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_what_root_starts_ends_with_the_build_however_that_ends(number: signal.Signals) -> None:
-    """L25: a build that is killed takes its whole process tree with it, children of children too."""
-    # The middle process stands for the build; what it starts writes its process ids, as the host numbers them.
+    """L25: when a build is killed, all processes that it started end, too, including children of its children."""
+    # The Python process stands for the build. Its descendants are found in this machine's /proc: inside their pid
+    # namespace, they have other process ids.
     child = "sleep 300 & setsid sleep 301 & wait"
     code = f"import subprocess; subprocess.run({[*as_root().prefix, 'sh', '-c', child]!r})"
     build = subprocess.Popen([sys.executable, "-c", code])
@@ -168,7 +169,7 @@ def _pids() -> list[int]:
 
 
 def _stat(pid: int) -> tuple[str, int]:
-    """Return a process's name and parent; nothing for one that is gone or only waits to be collected."""
+    """Return the name and the parent's id of a process, or an empty name and 0 if it has ended or is a zombie."""
     try:
         name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
     except OSError:

@@ -1,4 +1,4 @@
-"""Building an image: all of it, checked, or nothing. In the store without an engine, on an engine with a registry."""
+"""Building and checking a system image, in the store or on an engine. A failed or killed build leaves nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SPIN = ("/bin/sh", "-c", "while :; do :; done")
 
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SystemRecipe:
-    """Give a recipe that is made in a moment, by an mmdebstrap that hands out a tiny root file system."""
+    """Return a recipe that is built quickly: a fake ``mmdebstrap`` outputs a tiny root file system."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(build, "find_bootstrap", lambda *_args, **_kwargs: Bootstrap((), "auto", signal.SIGTERM))
     (tmp_path / "root.tar").write_bytes(tiny_root())
@@ -62,7 +62,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SystemRecipe:
 
 @pytest.fixture
 def clean_engine(engine: Engine) -> Iterator[Engine]:
-    """Give the real engine, and remove from it what a test has built."""
+    """Return the real engine, and remove the test's images from it at the end."""
     yield engine
     for image in engine.client.images(filters={"label": f"{RECIPE_LABEL}={NAME}"}):
         engine.client.remove_image(image["Id"], force=True)
@@ -74,7 +74,7 @@ def _use_mmdebstrap(directory: Path, script: str) -> None:
 
 
 def no_steps(_job: BuildScript, _log: Callable[[bytes], None]) -> AbstractContextManager[StepsResult | None]:
-    """Stand in for what runs the steps of a derived image."""
+    """Fail the test: a system image has no steps."""
     raise AssertionError("a whole system has no steps")
 
 
@@ -93,7 +93,7 @@ def _builder(
 
 
 def _left(store: ImageStore) -> list[str]:
-    """Return what builds have left: images of the store, their trees and blobs, and directories on the disk."""
+    """Return the paths that builds left: trees, work directories and blobs of the store, and build directories."""
     tops = ("trees", "work", "blobs/sha256")
     places = [path for top in tops if (store.directory / top).exists() for path in (store.directory / top).iterdir()]
     return [str(path) for path in (*places, *builds_directory().iterdir()) if path.suffix != ".log"]
@@ -102,7 +102,7 @@ def _left(store: ImageStore) -> list[str]:
 def test_an_image_of_packages_is_in_the_store_with_its_name_and_configuration(
     own_store: ImageStore, recipe: SystemRecipe
 ) -> None:
-    """No engine is asked: the reference means the new image, which has the recipe's environment, and is unpacked."""
+    """An image built without an engine is unpacked in the store, with the recipe's reference and environment."""
     stages: list[str] = []
     builder = _builder(own_store, report=stages.append)
     assert builder.state(recipe).id == ""
@@ -120,14 +120,14 @@ def test_an_image_of_packages_is_in_the_store_with_its_name_and_configuration(
 def test_without_anything_to_make_a_sandbox_with_it_is_said_that_nothing_was_checked(
     own_store: ImageStore, recipe: SystemRecipe
 ) -> None:
-    """A machine that only builds has its image, and knows."""
+    """If the machine cannot create sandboxes, the image is built, and the last report says that it was not checked."""
     stages: list[str] = []
     assert _builder(own_store, report=stages.append, outcome=None).build(recipe).id
     assert stages[-1].startswith("the image was not checked")
 
 
 def test_an_image_that_fails_a_check_does_not_take_the_name(own_store: ImageStore, recipe: SystemRecipe) -> None:
-    """L25: what had the name keeps it; the new image is gone; the error has the command and its output."""
+    """L25: the previous image keeps the name, the new image is removed, and the error has the check's output."""
     before = _builder(own_store).build(recipe).id
     left = _left(own_store)
     with pytest.raises(ImageError, match="exited with 3: too old") as caught:
@@ -150,7 +150,7 @@ def test_an_image_that_fails_a_check_does_not_take_the_name(own_store: ImageStor
 def test_a_failed_build_leaves_nothing(
     own_store: ImageStore, recipe: SystemRecipe, tmp_path: Path, script: str
 ) -> None:
-    """L25: whatever the package tool wrote before it failed, no image, blob, tree or directory stays."""
+    """L25: whatever ``mmdebstrap`` wrote before it failed, no image, blob, tree or directory remains."""
     _use_mmdebstrap(tmp_path, script.format(root=tmp_path / "root.tar"))
     with pytest.raises(InfrastructureError):
         _builder(own_store).build(recipe)
@@ -159,7 +159,7 @@ def test_a_failed_build_leaves_nothing(
 
 
 def test_building_again_moves_the_name(own_store: ImageStore, recipe: SystemRecipe) -> None:
-    """A second build replaces the image under its name; the first stays for a run that works with its id."""
+    """A second build takes the name from the first image, which stays available by its id, for runs that use it."""
     builder = _builder(own_store)
     first = builder.build(recipe).id
     second = builder.build(replace(recipe, command=("/bin/sh", "-i"))).id
@@ -185,7 +185,7 @@ build.Builder(ImageStore(), None, lambda stage: print(stage, flush=True), lambda
 
 @pytest.mark.timeout(60)
 def test_a_killed_build_is_cleared_by_the_next(own_store: ImageStore, recipe: SystemRecipe) -> None:
-    """L25: killed while its image is checked, it leaves no name; the next build removes its image and directories."""
+    """L25: a build killed during its checks leaves no named image; the next build and a prune remove its files."""
     code = KILLED_BUILD.format(name=NAME, reference=REFERENCE)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as killed:
         assert killed.stdout is not None
@@ -205,7 +205,7 @@ def test_a_killed_build_is_cleared_by_the_next(own_store: ImageStore, recipe: Sy
 def test_where_a_registry_answers_its_image_is_the_base(
     clean_engine: Engine, own_store: ImageStore, recipe: SystemRecipe, tmp_path: Path
 ) -> None:
-    """The registry comes first: the engine builds, and no older image of the store goes before the new one."""
+    """If a registry has the base, the engine builds on it, and the store's older image loses the name."""
     assert _builder(own_store).build(recipe).place == "store"
     (tmp_path / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\nENV MADE=yes\n")
     client = clean_engine.client
@@ -213,15 +213,15 @@ def test_where_a_registry_answers_its_image_is_the_base(
         state = _builder(own_store, engine=clean_engine).build(replace(recipe, base=base))
         client.remove_image(base)
     assert state.place == "engine"
-    config = client.inspect_image(REFERENCE)["Config"]  # type: ignore[no-untyped-call]  # so the stubs
+    config = client.inspect_image(REFERENCE)["Config"]  # type: ignore[no-untyped-call]  # not annotated in the stubs
     assert {"FROM_BASE=yes", "MADE=yes"} <= set(config["Env"])
     assert _left_on(clean_engine) == [state.id]
 
 
 def _left_on(engine: Engine) -> list[str]:
-    """Return what our builds have in the engine: ids of images and containers."""
+    """Return the ids of the engine's images and containers that builds of the test's recipe created."""
     images = engine.client.images(filters={"label": f"{RECIPE_LABEL}={NAME}"})
-    # Containers have the labels of their images: another recipe's are none of ours.
+    # A container has the labels of its image, so the recipe's label excludes containers of other recipes.
     containers = engine.client.containers(all=True, filters={"label": [TOKEN_LABEL, f"{RECIPE_LABEL}={NAME}"]})
     return [entry["Id"] for entry in (*images, *containers)]
 
@@ -230,7 +230,7 @@ def _left_on(engine: Engine) -> list[str]:
 def built_on_engine(
     clean_engine: Engine, own_store: ImageStore, recipe: SystemRecipe, tmp_path: Path
 ) -> Iterator[Callable[[SystemRecipe], str]]:
-    """Give a function that builds a recipe on the real engine, from a registry of this machine."""
+    """Return a function that builds a recipe on the real engine, with a base from a registry on this machine."""
     (tmp_path / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\nENV MADE=yes\n")
     with registry_with(tiny_root(), clean_engine.client.version()["Arch"]) as base:
         yield lambda wanted: _builder(own_store, engine=clean_engine).build(replace(wanted, base=base)).id
@@ -249,7 +249,7 @@ def built_on_engine(
 def test_an_engines_checks_run_where_a_sandbox_would(
     clean_engine: Engine, built_on_engine: Callable[[SystemRecipe], str], recipe: SystemRecipe, script: str, why: str
 ) -> None:
-    """A check that needs more than a hardened container has fails, so an image that needs it gets no name."""
+    """A check that a hardened container does not allow fails, and the image is removed without getting a name."""
     with pytest.raises(ImageError) as caught:
         built_on_engine(replace(recipe, checks=(("/bin/sh", "-c", script),)))
     assert caught.value.code == "image-check-failed", why
@@ -261,7 +261,7 @@ def test_an_engines_checks_run_where_a_sandbox_would(
 def test_an_engines_check_may_write_to_tmp(
     built_on_engine: Callable[[SystemRecipe], str], recipe: SystemRecipe
 ) -> None:
-    """As in a sandbox, /tmp is there to be written."""
+    """A check on an engine can write to /tmp, as in a sandbox."""
     assert built_on_engine(replace(recipe, checks=(("/bin/sh", "-c", ": >/tmp/probe"),)))
 
 
@@ -286,7 +286,7 @@ def test_a_build_that_is_killed_on_the_engine_is_cleared_by_the_next(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """L25: also where the next build makes its image in the store."""
+    """L25: the next build removes what a build killed on the engine left there, even if it builds in the store."""
     (tmp_path / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\nENV MADE=yes\n")
     client = clean_engine.client
     with registry_with(tiny_root(), client.version()["Arch"]) as base:

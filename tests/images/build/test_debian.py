@@ -1,4 +1,4 @@
-"""Debian's packages: the mirrors of this machine, the command, and a stream that ends only in success."""
+"""Building from Debian's packages: the mirrors, the command of mmdebstrap, and the stream of its archive."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RECIPE = SystemRecipe(
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePrograms:
-    """Give a machine with a shell, and no Debian keyring."""
+    """Return a PATH with a shell and a few programs, and hide Debian's keyring."""
     monkeypatch.setattr(debian, "KEYRING", tmp_path / "no-keyring.gpg")
     programs = only_these_programs(tmp_path, monkeypatch)
     programs.borrow("env", "sh", "printf", "cat", "sleep", "head")
@@ -47,7 +47,7 @@ def _apt_knows(programs: FakePrograms, *rows: str) -> None:
 
 
 def test_the_mirrors_are_those_of_this_machine(programs: FakePrograms) -> None:
-    """On a machine of the same suite: its own mirrors, with updates and security, and nothing of other vendors."""
+    """With the recipe's suite, this machine's Debian mirrors are used: main only, with updates and security."""
     _apt_knows(
         programs,
         "http://mirror.example/debian/ bookworm main Debian",
@@ -65,7 +65,7 @@ def test_the_mirrors_are_those_of_this_machine(programs: FakePrograms) -> None:
 
 
 def test_another_suite_is_found_on_the_same_mirrors(programs: FakePrograms) -> None:
-    """A machine of a newer Debian asks its mirrors for the suite of the recipe."""
+    """On a machine with a newer Debian, its mirrors are used for the recipe's suite."""
     _apt_knows(
         programs,
         "http://mirror.example/debian/ trixie main Debian",
@@ -80,7 +80,7 @@ def test_another_suite_is_found_on_the_same_mirrors(programs: FakePrograms) -> N
 
 
 def test_the_recipes_suite_is_preferred_to_others_of_the_machine(programs: FakePrograms) -> None:
-    """A machine that mixes suites is asked for the recipe's alone, once."""
+    """On a machine with several suites, only the mirrors of the recipe's suite are used, each once."""
     _apt_knows(
         programs,
         "http://mirror.example/debian/ trixie main Debian",
@@ -91,20 +91,20 @@ def test_the_recipes_suite_is_preferred_to_others_of_the_machine(programs: FakeP
 
 
 def test_a_machine_that_never_updated_its_lists_has_mirrors_too(programs: FakePrograms) -> None:
-    """Before the first 'apt-get update' apt prints the name of the field for an origin that it does not know."""
+    """A mirror of unknown origin is used: before the first 'apt-get update', apt prints '$(ORIGIN)' for it."""
     _apt_knows(programs, "http://mirror.example/debian/ bookworm main $(ORIGIN)")
     assert machine_mirrors("bookworm") == ("deb http://mirror.example/debian/ bookworm main",)
 
 
 def test_a_machine_that_is_no_debian_leaves_the_choice_to_mmdebstrap(programs: FakePrograms) -> None:
-    """Ubuntu's mirrors have no Debian; a machine without apt names none at all."""
+    """No mirrors are returned on Ubuntu, whose mirrors do not have Debian, and on a machine without apt."""
     assert machine_mirrors("bookworm") == ()
     _apt_knows(programs, "http://mirror.example/ubuntu/ noble main Ubuntu")
     assert machine_mirrors("bookworm") == ()
 
 
 def test_debians_keys_are_named_where_they_are_installed(programs: FakePrograms) -> None:
-    """A Debian that does not trust its own keys globally is told which to use."""
+    """If Debian's keyring is installed, the lines name it, because apt may not trust its keys by default."""
     debian.KEYRING.write_text("")
     _apt_knows(programs, "http://mirror.example/debian/ bookworm main Debian")
     assert machine_mirrors("bookworm") == (
@@ -113,7 +113,7 @@ def test_debians_keys_are_named_where_they_are_installed(programs: FakePrograms)
 
 
 def test_the_command_names_the_packages_and_writes_to_stdout(programs: FakePrograms) -> None:
-    """A minimal system with the recipe's packages, as a tar archive on stdout."""
+    """The command builds a minimal system with the recipe's packages, and writes it to stdout as a tar archive."""
     _apt_knows(programs, "http://mirror.example/debian/ bookworm main Debian")
     command = mmdebstrap_command(RECIPE, "root")
     assert command[0] == "mmdebstrap"
@@ -122,7 +122,7 @@ def test_the_command_names_the_packages_and_writes_to_stdout(programs: FakeProgr
 
 
 def test_the_machines_proxies_are_used_and_not_left_in_the_image(programs: FakePrograms) -> None:
-    """Apt's settings of the way to the mirrors are handed over, and removed from the image; others are not."""
+    """Only apt's settings for reaching mirrors are passed on, and a hook removes them from the image."""
     programs.add(
         "apt-config",
         """printf '%s\\n' 'Acquire::http::Proxy "http://proxy.example:3128";' 'Acquire::Check-Valid-Until "false";' \
@@ -142,7 +142,7 @@ def _run(tmp_path: Path, report: Callable[[str], None] = lambda _stage: None) ->
 
 
 def test_the_archive_is_given_as_it_is_made_and_the_stages_are_told(programs: FakePrograms, tmp_path: Path) -> None:
-    """Stdout is the archive; stderr is the log, of which the stages are reported."""
+    """The archive comes from stdout; stderr goes to the log, and its stages are reported unless they have a path."""
     log = "I: using /some/place as tempdir...\nI: extracting archives...\nI: done\nother...\n"
     programs.add("mmdebstrap", f"printf '{log}' >&2; printf archive")
     stages: list[str] = []
@@ -152,13 +152,13 @@ def test_the_archive_is_given_as_it_is_made_and_the_stages_are_told(programs: Fa
 
 
 def test_its_temporary_files_go_into_the_builds_own_directory(programs: FakePrograms, tmp_path: Path) -> None:
-    """L25: what it unpacks lies where a killed build is cleared."""
+    """L25: ``mmdebstrap`` unpacks into the build directory, which is removed even if the build is killed."""
     programs.add("mmdebstrap", 'printf %s "$TMPDIR"')
     assert _run(tmp_path) == str(tmp_path).encode()
 
 
 def test_a_failure_after_the_whole_archive_is_still_a_failure(programs: FakePrograms, tmp_path: Path) -> None:
-    """L25: the stream never ends as if it were complete; the error has the last words and the log."""
+    """L25: the stream ends with an error, which has the last lines of the output and the path of the log."""
     programs.add("mmdebstrap", "printf archive; echo 'E: it broke' >&2; exit 25")
     with pytest.raises(ImageError, match="exit code 25") as caught:
         _run(tmp_path)
@@ -169,7 +169,7 @@ def test_a_failure_after_the_whole_archive_is_still_a_failure(programs: FakeProg
 
 @pytest.mark.timeout(20)
 def test_it_is_ended_when_its_archive_is_not_wanted_any_more(programs: FakePrograms, tmp_path: Path) -> None:
-    """An import that fails, or Ctrl-C, does not wait for the rest of the build."""
+    """``mmdebstrap`` is ended at once if reading its archive stops early, such as by Ctrl-C."""
     programs.add("mmdebstrap", "printf archive; exec sleep 300")
     with (
         pytest.raises(KeyboardInterrupt),
@@ -180,7 +180,7 @@ def test_it_is_ended_when_its_archive_is_not_wanted_any_more(programs: FakeProgr
 
 @pytest.mark.timeout(20)
 def test_a_talkative_program_does_not_block(programs: FakePrograms, tmp_path: Path) -> None:
-    """More on stderr than a pipe holds, before the first byte of the archive."""
+    """More output on stderr than a pipe's buffer holds, before the archive's first byte, causes no deadlock."""
     programs.add("mmdebstrap", "head -c 1000000 /dev/zero >&2; printf archive")
     assert _run(tmp_path) == b"archive"
     assert (tmp_path / "log").stat().st_size == 1_000_000

@@ -1,4 +1,4 @@
-"""Workshops: a build that fails or is killed leaves nothing."""
+"""Build directories: a build that fails or is killed leaves nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _start_build() -> tuple[subprocess.Popen[str], str]:
 
 
 def test_a_finished_build_leaves_no_directory() -> None:
-    """What a build put into its directory is gone afterwards, and its token was cleared once."""
+    """After a build, its directory and the files in it are gone, and its token was cleared once."""
     cleared: list[str] = []
     with open_build_directory(cleared.append) as build_directory:
         (build_directory.directory / "file").write_text("x")
@@ -51,7 +51,7 @@ def test_a_finished_build_leaves_no_directory() -> None:
 
 
 def test_a_failed_build_leaves_no_directory() -> None:
-    """L25: an exception in the middle, Ctrl-C too, clears the token and removes the directory."""
+    """L25: if a build is interrupted by Ctrl-C, its token is cleared and its directory is removed."""
     cleared: list[str] = []
     with pytest.raises(KeyboardInterrupt), open_build_directory(cleared.append):
         raise KeyboardInterrupt
@@ -60,7 +60,7 @@ def test_a_failed_build_leaves_no_directory() -> None:
 
 
 def test_a_directory_is_removed_even_when_the_engine_cannot_be_asked() -> None:
-    """L25: an engine that died during the build does not keep the files on the disk."""
+    """L25: if clearing the token fails because the engine is gone, the build directory is still removed."""
 
     def engine_is_gone(_token: str) -> None:
         raise OSError("gone")
@@ -97,7 +97,7 @@ def test_a_build_that_still_runs_is_left_alone() -> None:
 
 
 def test_package_tools_that_run_as_other_users_may_enter() -> None:
-    """The directory can be searched by others, whatever the umask, and written by nobody else."""
+    """Other users can enter the build directory but not write to it, whatever the umask."""
     before = os.umask(0o077)
     try:
         with open_build_directory(lambda _token: None) as build_directory:
@@ -109,7 +109,7 @@ def test_package_tools_that_run_as_other_users_may_enter() -> None:
 
 @pytest.mark.parametrize("kind", ["link", "file"])
 def test_a_place_prepared_by_someone_else_is_refused(tmp_path: Path, kind: str) -> None:
-    """A link or a file at the well-known place is not followed: nothing is built there."""
+    """A symbolic link or a file in place of the directory of all builds is refused, and nothing is built there."""
     target = tmp_path / "elsewhere"
     target.mkdir()
     if kind == "link":
@@ -124,7 +124,7 @@ def test_a_place_prepared_by_someone_else_is_refused(tmp_path: Path, kind: str) 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to someone else")
 def test_a_directory_of_another_user_is_refused() -> None:
-    """A directory that belongs to someone else is not used."""
+    """A directory of all builds that belongs to another user is refused."""
     builds_directory().mkdir()
     os.chown(builds_directory(), 65534, 65534)
     with pytest.raises(ImageError, match="is not a directory of this user"), open_build_directory(lambda _token: None):
@@ -134,7 +134,7 @@ def test_a_directory_of_another_user_is_refused() -> None:
 def test_files_of_subordinate_users_are_removed_in_their_namespace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """L25: what an ordinary user's killed build unpacked belongs to ids that only a user namespace can act for."""
+    """L25: files that this user cannot remove, because subordinate ids own them, are removed in a user namespace."""
     programs = only_these_programs(tmp_path, monkeypatch)
     programs.add("mmdebstrap")
     monkeypatch.setattr(shutil, "rmtree", lambda _directory, **_options: None)

@@ -1,4 +1,4 @@
-"""What an image was built from, and when it is built again."""
+"""The labels that record what an image was built from, and when an image is stale."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ IDS = {"base:1": "sha256:aa", "other:1": "sha256:bb"}
 
 
 def here(reference: str) -> str:
-    """Find an image on a machine that has two."""
+    """Return the id of an image on a machine with two images, or an empty string."""
     return IDS.get(reference, "")
 
 
 @pytest.fixture
 def dockerfile(tmp_path: Path) -> DockerfileRecipe:
-    """Give a recipe with a Dockerfile and a build context of one file."""
+    """Return a recipe with a Dockerfile and a build context of one file."""
     (tmp_path / "context").mkdir()
     (tmp_path / "context" / "a.txt").write_text("a")
     (tmp_path / "Dockerfile").write_text("FROM upstream:1\nCOPY . /app\n")
@@ -39,7 +39,7 @@ def dockerfile(tmp_path: Path) -> DockerfileRecipe:
 
 
 def derived(directory: Path, **changes: object) -> DerivedRecipe:
-    """Return a recipe without an engine."""
+    """Return a derived recipe with these ``changes``."""
     fields = {
         "name": "d",
         "directory": directory,
@@ -60,7 +60,7 @@ def derived(directory: Path, **changes: object) -> DerivedRecipe:
 
 
 def test_what_changes_an_image_of_a_dockerfile(dockerfile: DockerfileRecipe) -> None:
-    """Its text, a file of its context, a stand-in or another image under the name of one: each is noticed."""
+    """A changed Dockerfile, context, recipe field or base image makes the image stale; a missing base does not."""
     labels = build_labels(dockerfile, here)
     assert why_stale(dockerfile, labels, here) == ""
     assert why_stale(dockerfile, labels, {"base:1": "sha256:cc"}.get) == "its base base:1 has changed"  # type: ignore[arg-type]
@@ -81,7 +81,7 @@ def test_what_changes_an_image_of_a_dockerfile(dockerfile: DockerfileRecipe) -> 
 
 
 def test_what_changes_a_derived_image(tmp_path: Path) -> None:
-    """Pins, steps and the release count; its name, summary and the place of a clone do not."""
+    """Requirements, steps, source and environment affect the digest; name, summary and a clone's path do not."""
     recipe = derived(tmp_path)
     labels = build_labels(recipe, here)
     assert labels[BASES_LABEL] == "sha256:aa"
@@ -98,13 +98,13 @@ def test_what_changes_a_derived_image(tmp_path: Path) -> None:
 
 
 def test_an_image_without_labels_is_used_as_it_is(tmp_path: Path) -> None:
-    """Nobody knows what an imported image was made of: it was given this name to be used."""
+    """An image without the label of the recipe's digest, such as an imported one, is never stale."""
     assert why_stale(derived(tmp_path), {"of": "another"}, here) == ""
     assert why_stale(derived(tmp_path), {DIGEST_LABEL: ""}, here) == "its recipe has changed"
 
 
 def test_a_whole_system_is_its_packages_and_its_dockerfile(tmp_path: Path) -> None:
-    """Both ways to the image count, though one of them is taken."""
+    """The digest covers the packages and the Dockerfile of a system recipe, although a build uses only one of them."""
     recipe = SystemRecipe(
         name="s",
         directory=tmp_path,

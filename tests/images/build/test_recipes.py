@@ -1,4 +1,4 @@
-"""Recipes: what they must say, and how they are found."""
+"""Recipes of images: what is valid in them, and how they are found."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _recipe(root: Path, text: str = GOOD, name: str = "tool") -> Path:
 
 
 def test_a_recipe_is_read_as_it_is_written(tmp_path: Path) -> None:
-    """Every field of the file is in the recipe, and its name is its directory's."""
+    """Each field of the file is read, and the recipe has the name of its directory."""
     recipe = load_recipe(_recipe(tmp_path))
     assert isinstance(recipe, SystemRecipe)
     assert (recipe.name, recipe.reference, recipe.summary) == ("tool", "securebench/tool:1", "A tool.")
@@ -64,7 +64,7 @@ def test_a_recipe_is_read_as_it_is_written(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_field_is_refused_where_it_stands(tmp_path: Path, old: str, new: str, pointer: str) -> None:
-    """K15: a recipe's names cannot be options or carry more than one name; what is wrong is named with its place."""
+    """K15: a name that is an option or a list of names is refused, as is any wrong field; the error locates it."""
     assert old in GOOD
     directory = _recipe(tmp_path, GOOD.replace(old, new))
     with pytest.raises(ConfigError) as caught:
@@ -74,7 +74,7 @@ def test_a_wrong_field_is_refused_where_it_stands(tmp_path: Path, old: str, new:
 
 @pytest.mark.parametrize("text", ["", "- a list", "reference: [", "a: 1\na: 2"])
 def test_a_file_that_is_no_recipe_at_all_is_refused(tmp_path: Path, text: str) -> None:
-    """Empty files, other shapes, broken YAML and duplicate keys are configuration errors."""
+    """An empty file, a list, invalid YAML and duplicate keys are configuration errors."""
     directory = _recipe(tmp_path, text)
     with pytest.raises(ConfigError, match=re.escape(str(directory / "recipe.yaml"))):
         load_recipe(directory)
@@ -93,7 +93,7 @@ install: [make install]
 
 
 def test_all_problems_of_a_recipe_are_reported_with_line_and_column(tmp_path: Path) -> None:
-    """In plain words, whatever kind each problem is."""
+    """Problems of all kinds are reported at once, each with its line, column, code and a plain message."""
     directory = _recipe(tmp_path, WRONG)
     with pytest.raises(ConfigError) as caught:
         load_recipe(directory)
@@ -117,7 +117,7 @@ def test_all_problems_of_a_recipe_are_reported_with_line_and_column(tmp_path: Pa
 
 
 def test_a_misspelled_kind_is_recognised(tmp_path: Path) -> None:
-    """A recipe with 'dockerfil' is not told that it lacks the keys of another kind."""
+    """For the key 'dockerfil', the error suggests 'dockerfile' and names no missing keys of another kind of recipe."""
     directory = _recipe(tmp_path, DOCKERFILE.replace("dockerfile:", "dockerfil:"))
     with pytest.raises(ConfigError) as caught:
         load_recipe(directory)
@@ -139,7 +139,7 @@ def test_a_misspelled_kind_is_recognised(tmp_path: Path) -> None:
     ],
 )
 def test_a_recipe_is_read_strictly(tmp_path: Path, text: str, code: str, line: int, column: int) -> None:
-    """A pack's recipe is untrusted: what two YAML readers could read differently is refused."""
+    """A pack's recipe is untrusted: invalid YAML, and YAML that two parsers could read differently, is refused."""
     directory = _recipe(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
         load_recipe(directory)
@@ -149,7 +149,7 @@ def test_a_recipe_is_read_strictly(tmp_path: Path, text: str, code: str, line: i
 
 
 def test_a_recipe_is_a_regular_file_of_limited_size(tmp_path: Path) -> None:
-    """A pack's recipe cannot lead to another file, or fill the memory."""
+    """A recipe that is a symbolic link or too large is refused, because a pack's recipe is untrusted."""
     linked, large = tmp_path / "linked", _recipe(tmp_path, f"# {'x' * 65_536}\n{GOOD}", "large")
     linked.mkdir()
     (linked / "recipe.yaml").symlink_to(_recipe(tmp_path) / "recipe.yaml")
@@ -161,13 +161,13 @@ def test_a_recipe_is_a_regular_file_of_limited_size(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tool", "securebench/tool:1", "tool:1"])
 def test_a_recipe_is_found_by_its_name_and_by_its_reference(tmp_path: Path, name: str) -> None:
-    """NAME may be the directory's name, the reference, or the reference without our prefix."""
+    """A recipe is found by its directory's name, and by its reference with or without ``securebench/``."""
     _recipe(tmp_path)
     assert find_recipe(name, tmp_path).name == "tool"
 
 
 def test_an_unknown_name_says_what_was_perhaps_meant(tmp_path: Path) -> None:
-    """A near miss is answered with 'did you mean', anything else with the names that there are."""
+    """The error for an unknown name suggests a similar name, or lists all names if none is similar."""
     _recipe(tmp_path)
     with pytest.raises(ConfigError, match=r"did you mean 'tool'") as caught:
         find_recipe("tol", tmp_path)
@@ -177,7 +177,7 @@ def test_an_unknown_name_says_what_was_perhaps_meant(tmp_path: Path) -> None:
 
 
 def test_recipes_are_listed_by_name(tmp_path: Path) -> None:
-    """Directories without a recipe are not recipes."""
+    """Recipes are sorted by name, and directories without a recipe are ignored."""
     _recipe(tmp_path, name="b")
     _recipe(tmp_path, name="a")
     (tmp_path / "notes").mkdir()
@@ -185,7 +185,7 @@ def test_recipes_are_listed_by_name(tmp_path: Path) -> None:
 
 
 def test_our_own_recipes_are_valid_and_one_makes_the_default_image() -> None:
-    """Every recipe that we ship loads, has a Dockerfile, checks and a usable reference; one makes the default image."""
+    """Each of SecureBench's recipes has a Dockerfile, checks and a valid reference; one is for the default image."""
     recipes = all_recipes()
     assert DEFAULT_IMAGE in {recipe.reference for recipe in recipes}
     for recipe in recipes:
@@ -196,7 +196,7 @@ def test_our_own_recipes_are_valid_and_one_makes_the_default_image() -> None:
 
 
 def test_the_default_image_has_what_a_task_may_rely_on() -> None:
-    """The base image's recipe checks for Python 3.11, bash, coreutils and git before the image gets its name."""
+    """The checks of the default image's recipe run Python, bash, a program of coreutils, and git."""
     programs = [command[0] for command in find_recipe(DEFAULT_IMAGE).checks]
     assert programs == ["python3", "bash", "sort", "git"]
 
@@ -232,13 +232,13 @@ network: none
 
 
 def test_there_are_three_kinds_of_recipe() -> None:
-    """Who tells them apart has to know of no other."""
+    """``Recipe`` has exactly three subclasses; code that distinguishes them must handle these three."""
     kinds = {SystemRecipe, DerivedRecipe, DockerfileRecipe}
     assert {kind.__name__ for kind in Recipe.__subclasses__()} == {kind.__name__ for kind in kinds}
 
 
 def test_a_derived_recipe_is_read_as_it_is_written(tmp_path: Path) -> None:
-    """A clone's path is relative to the recipe."""
+    """Each field of a derived recipe is read, and a clone's path is relative to the recipe's directory."""
     recipe = load_recipe(_recipe(tmp_path, DERIVED))
     assert isinstance(recipe, DerivedRecipe)
     assert (recipe.base, recipe.workdir, recipe.python) == ("securebench/python:3.11", "/testbed", "3.12")
@@ -253,14 +253,14 @@ def test_a_derived_recipe_is_read_as_it_is_written(tmp_path: Path) -> None:
 
 
 def test_what_a_derived_recipe_does_not_say_is_nothing(tmp_path: Path) -> None:
-    """A base, and files or not, make an image."""
+    """A derived recipe needs only a reference, a summary and a base; its other fields are then empty."""
     recipe = load_recipe(_recipe(tmp_path, "reference: securebench/a/b:1\nsummary: x\nbase: debian@sha256:" + "a" * 64))
     assert isinstance(recipe, DerivedRecipe)
     assert (recipe.workdir, recipe.files, recipe.source, recipe.run, recipe.checks) == ("", {}, None, (), ())
 
 
 def test_a_dockerfile_recipe_is_read_as_it_is_written(tmp_path: Path) -> None:
-    """Its paths are below the recipe's directory, which is the context where none is named."""
+    """A Dockerfile recipe's paths are relative to its directory, which is also the default build context."""
     recipe = load_recipe(_recipe(tmp_path, DOCKERFILE))
     assert isinstance(recipe, DockerfileRecipe)
     assert recipe.dockerfile == tmp_path / "tool" / "environment" / "Dockerfile"
@@ -308,7 +308,7 @@ def test_a_dockerfile_recipe_is_read_as_it_is_written(tmp_path: Path) -> None:
 def test_what_a_recipe_of_a_pack_may_not_say_is_refused(
     tmp_path: Path, text: str, old: str, new: str, pointer: str
 ) -> None:
-    """K15: no options, no paths that lead out, no pins that are none, no addresses but https; with the place of it."""
+    """K15: options, unsafe paths, inexact versions and addresses without https are refused; the error locates them."""
     assert old in text
     directory = _recipe(tmp_path, text.replace(old, new))
     with pytest.raises(ConfigError) as caught:
@@ -320,7 +320,7 @@ def test_what_a_recipe_of_a_pack_may_not_say_is_refused(
 def test_a_user_names_a_recipe_a_directory_of_one_or_a_directory_of_recipes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As packs have them; a name that is no directory is one of ours."""
+    """A user may pass a recipe's directory, a directory of recipes, or the name of one of SecureBench's recipes."""
     _recipe(tmp_path, DERIVED, "one")
     _recipe(tmp_path, DOCKERFILE, "two")
     assert [recipe.name for recipe in find_recipes(str(tmp_path / "one"))] == ["one"]
@@ -334,7 +334,7 @@ def test_a_user_names_a_recipe_a_directory_of_one_or_a_directory_of_recipes(
 
 
 def test_what_makes_a_base_is_built_before_what_is_on_top_of_it(tmp_path: Path) -> None:
-    """Whatever the order of their names; a circle ends, and its first build says what is missing."""
+    """Bases are built first, whatever the recipes' names; a recipe that is its own base causes no endless loop."""
     third = load_recipe(_recipe(tmp_path, DERIVED.replace("securebench/python:3.11", "securebench/pack/docker:1"), "a"))
     second = load_recipe(_recipe(tmp_path, DOCKERFILE.replace("securebench/python:3.11", "securebench/tool:1"), "b"))
     first = load_recipe(_recipe(tmp_path, GOOD, "c"))

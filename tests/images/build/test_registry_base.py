@@ -1,4 +1,4 @@
-"""The way through a registry: asked first, without waiting for ever; then the Dockerfile on top of the base."""
+"""Building on a base from a registry: asking for the base with a time limit, and building the Dockerfile on it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DOCKERFILE = 'ARG BASE\nFROM ${BASE}\nRUN ["/bin/sh", "-c", "echo made > /made"]
 
 @pytest.fixture
 def base(engine: Engine) -> Iterator[str]:
-    """Give the reference of an image on a registry of this machine."""
+    """Return the reference of an image in a registry on this machine."""
     with registry_with(tiny_root(), engine.client.version()["Arch"]) as reference:
         yield reference
         if engine.client.images(name=reference):
@@ -54,24 +54,24 @@ def _recipe(directory: Path, base: str, dockerfile: str = DOCKERFILE) -> SystemR
 
 
 def test_a_registry_that_has_the_image_offers_it(engine: Engine, base: str) -> None:
-    """The question downloads nothing."""
+    """A registry that has the image is found to offer it, and nothing is downloaded."""
     assert offers(engine, base)
     assert engine.client.images(name=base) == []
 
 
 def test_a_registry_without_the_image_does_not_offer_it(engine: Engine, base: str) -> None:
-    """An unknown tag is no offer."""
+    """A registry does not offer an image with an unknown tag."""
     assert not offers(engine, base.replace(":1", ":2").replace("127.0.0.1:2", "127.0.0.1:1"))
 
 
 def test_a_registry_that_is_not_there_offers_nothing(engine: Engine) -> None:
-    """A name that does not resolve is no offer, and no error."""
+    """A registry whose name does not resolve offers nothing, and causes no error."""
     assert not offers(engine, "registry.invalid/base:1")
 
 
 @pytest.mark.timeout(30)
 def test_a_registry_that_never_answers_is_given_up(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A port that accepts and says nothing costs the bound, not for ever."""
+    """A registry that accepts a connection but never answers is given up after the time limit."""
     monkeypatch.setattr(registry_base, "PROBE_SECONDS", 1)
     with _silent_port() as port:
         started = time.monotonic()
@@ -80,11 +80,11 @@ def test_a_registry_that_never_answers_is_given_up(engine: Engine, monkeypatch: 
 
 
 def test_the_dockerfile_is_built_on_the_base(engine: Engine, base: str, tmp_path: Path) -> None:
-    """The image has what the base has and what the Dockerfile adds, the labels, and no name; the steps are told."""
+    """The image has the base's environment, both layers, the labels and no name; the build's steps are reported."""
     steps: list[str] = []
     image = build_on_base(engine, _recipe(tmp_path, base), {"securebench.test": "registry"}, steps.append)
     try:
-        found = engine.client.inspect_image(image)  # type: ignore[no-untyped-call]  # so the stubs
+        found = engine.client.inspect_image(image)  # type: ignore[no-untyped-call]  # not annotated in the stubs
         assert found["RepoTags"] == []
         assert found["Config"]["Labels"] == {"securebench.test": "registry"}
         assert "FROM_BASE=yes" in found["Config"]["Env"]
@@ -95,7 +95,7 @@ def test_the_dockerfile_is_built_on_the_base(engine: Engine, base: str, tmp_path
 
 
 def test_a_dockerfile_that_fails_says_which_and_why(engine: Engine, base: str, tmp_path: Path) -> None:
-    """The error has the engine's words, and the file's place."""
+    """If a Dockerfile fails, the error has the engine's message, and its hint names the file."""
     recipe = _recipe(tmp_path, base, DOCKERFILE.replace("echo made > /made", "exit 7"))
     with pytest.raises(ImageError, match="returned a non-zero code: 7") as caught:
         build_on_base(engine, recipe, {}, lambda _step: None)

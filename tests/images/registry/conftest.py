@@ -1,4 +1,4 @@
-"""A registry for each test, and no credentials of whoever runs it."""
+"""A fake registry for each test, and an empty credentials directory instead of the user's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the directory where ``docker login`` keeps credentials: an empty one."""
+    """Return the directory in which ``docker login`` keeps credentials. It is empty."""
     directory = tmp_path / "docker"
     directory.mkdir()
     monkeypatch.setenv("DOCKER_CONFIG", str(directory))
@@ -26,6 +26,6 @@ def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def registry() -> Iterator[FakeRegistry]:
-    """Give a registry that has nothing yet."""
+    """Start a registry without images, and return it."""
     with fake_registry() as server:
         yield server

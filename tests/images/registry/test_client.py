@@ -1,4 +1,4 @@
-"""A registry that wants to know who we are, or leads elsewhere: who is told what."""
+"""Registries that require authentication or redirect: which server receives which credentials."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ LOGIN = "user:pass word:1"
 
 @pytest.fixture
 def other() -> Iterator[FakeRegistry]:
-    """Give a second server: another port is another origin."""
+    """Start a second server, which is another origin because its port differs, and return it."""
     with fake_registry() as server:
         yield server
 
 
 def log_in(docker_config: Path, registry: str, login: str = LOGIN) -> None:
-    """Leave credentials as ``docker login`` does."""
+    """Store credentials as ``docker login`` does."""
     entry = {"auth": b64encode(login.encode()).decode()}
     (docker_config / "config.json").write_text(json.dumps({"auths": {registry: entry}}))
 
 
 def refused(reference: str) -> ImageError:
-    """Return the error that a download ends with."""
+    """Return the error with which the download of an image fails."""
     with pytest.raises(ImageError) as raised:
         pull(reference)
     return raised.value
 
 
 def layer_of(registry: FakeRegistry) -> str:
-    """Return the digest of the only layer."""
+    """Return the digest of the only layer of the image with the tag ``1``."""
     manifest = json.loads(registry.blobs["1"].data)
     return str(manifest["layers"][0]["digest"])
 
 
 def test_a_token_is_got_and_used(registry: FakeRegistry) -> None:
-    """A challenge leads to the token server, once: its token goes with every request to the registry."""
+    """After a challenge, a token is requested once, and sent with the request for the layer."""
     reference = registry.add_image(ROOT)
     registry.tokens = {"secret"}
     pull(reference)
@@ -62,7 +62,7 @@ def test_a_token_is_got_and_used(registry: FakeRegistry) -> None:
 
 
 def test_a_token_that_expires_is_got_anew(registry: FakeRegistry) -> None:
-    """A download that outlives its token goes on with another."""
+    """If the token expires during a download, the download continues with a new token."""
     reference = registry.add_image(ROOT)
     registry.tokens = {"first"}
 
@@ -76,7 +76,7 @@ def test_a_token_that_expires_is_got_anew(registry: FakeRegistry) -> None:
 
 
 def test_credentials_go_to_the_token_server(registry: FakeRegistry, docker_config: Path) -> None:
-    """What ``docker login`` kept is exchanged for a token, and never sent with another request."""
+    """Credentials stored by ``docker login`` are sent only to the token server, which returns a token."""
     reference = registry.add_image(ROOT)
     registry.tokens, registry.logins = {"secret"}, {LOGIN}
     log_in(docker_config, registry.host)
@@ -86,7 +86,7 @@ def test_credentials_go_to_the_token_server(registry: FakeRegistry, docker_confi
 
 
 def test_a_registry_that_wants_a_password_gets_it(registry: FakeRegistry, docker_config: Path) -> None:
-    """A registry without a token server is sent the credentials themselves."""
+    """A registry without a token server receives the credentials themselves."""
     reference = registry.add_image(ROOT)
     registry.basic, registry.logins = True, {LOGIN}
     log_in(docker_config, registry.host)
@@ -95,7 +95,7 @@ def test_a_registry_that_wants_a_password_gets_it(registry: FakeRegistry, docker
 
 @pytest.mark.parametrize("basic", [True, False])
 def test_wrong_credentials_are_said(registry: FakeRegistry, docker_config: Path, basic: bool) -> None:
-    """J15: credentials that are refused are an error that does not repeat them."""
+    """J15: the error for refused credentials says so, and does not contain the password."""
     reference = registry.add_image(ROOT)
     registry.tokens, registry.logins, registry.basic = {"secret"}, {LOGIN}, basic
     log_in(docker_config, registry.host, "user:wrong-one")
@@ -106,7 +106,7 @@ def test_wrong_credentials_are_said(registry: FakeRegistry, docker_config: Path,
 
 
 def test_a_private_image_says_how_to_log_in(registry: FakeRegistry) -> None:
-    """Without credentials, the error says how to get some."""
+    """Without credentials, the error for a private image says how to log in."""
     reference = registry.add_image(ROOT)
     registry.basic = True
     error = refused(reference)
@@ -117,7 +117,7 @@ def test_a_private_image_says_how_to_log_in(registry: FakeRegistry) -> None:
 def test_credentials_of_another_registry_are_not_sent(
     registry: FakeRegistry, other: FakeRegistry, docker_config: Path
 ) -> None:
-    """Credentials belong to one registry, by its exact name and port."""
+    """Credentials that are stored for another port of the same host are not sent."""
     reference = registry.add_image(ROOT)
     registry.basic, registry.logins = True, {LOGIN}
     log_in(docker_config, other.host)
@@ -140,7 +140,7 @@ def test_blobs_from_elsewhere_are_asked_for_without_credentials(registry: FakeRe
 
 
 def test_a_redirect_within_the_registry_keeps_the_token(registry: FakeRegistry) -> None:
-    """The same host and port may be told again who we are."""
+    """A redirect to the same host and port is followed with the token."""
     reference = registry.add_image(ROOT)
     registry.tokens = {"secret"}
     digest = layer_of(registry)
@@ -150,7 +150,7 @@ def test_a_redirect_within_the_registry_keeps_the_token(registry: FakeRegistry) 
 
 
 def test_a_token_server_elsewhere_is_not_followed_further(registry: FakeRegistry, other: FakeRegistry) -> None:
-    """J09: credentials go to the token server that the registry named, and not where that one leads."""
+    """J09: a redirect of the token server is not followed, because the token server receives the credentials."""
     reference = registry.add_image(ROOT)
     registry.tokens = {"secret"}
     registry.faults["/token"] = [redirects(f"http://{other.host}/token")]
@@ -160,7 +160,7 @@ def test_a_token_server_elsewhere_is_not_followed_further(registry: FakeRegistry
 
 @pytest.mark.parametrize("location", ["", "http://registry.example/x", "file:///etc/passwd", "http://u:p@127.0.0.1/x"])
 def test_a_redirect_off_the_way_is_refused(registry: FakeRegistry, location: str) -> None:
-    """J09: nothing is fetched without TLS from another machine, from a file, or with somebody's password."""
+    """J09: a redirect is refused if it is empty, has a password, or leads to a file or a remote host without TLS."""
     reference = registry.add_image(ROOT)
     registry.faults["/manifests/1"] = [redirects(location)] * 9
     assert refused(reference).code == "registry-answer-invalid"
@@ -171,7 +171,7 @@ def test_a_redirect_off_the_way_is_refused(registry: FakeRegistry, location: str
     [b"", b"[]", b"{}", b'{"token": 1}', b'{"token": "a b"}', b'{"token": "a\\r\\nX: y"}', b"{" * 100_000, b"\xff"],
 )
 def test_a_token_that_is_none_is_refused(registry: FakeRegistry, answer: bytes) -> None:
-    """What a token server says is held to its shape before it becomes part of a header."""
+    """An invalid response of the token server is refused before its token becomes part of a header."""
     reference = registry.add_image(ROOT)
     registry.tokens = {"secret"}
     registry.faults["/token"] = [says(200, answer)]
@@ -180,7 +180,7 @@ def test_a_token_that_is_none_is_refused(registry: FakeRegistry, answer: bytes) 
 
 @pytest.mark.parametrize("challenge", ["", "Negotiate", 'Bearer service="x"'])
 def test_a_challenge_that_cannot_be_met_is_a_refusal(registry: FakeRegistry, challenge: str) -> None:
-    """A registry that asks for something else does not let us in."""
+    """A challenge that is empty, unsupported or lacks the token server's address is reported as denied access."""
     reference = registry.add_image(ROOT)
     registry.faults["/manifests/1"] = [says(401, WWW_Authenticate=challenge)]
     assert refused(reference).code == "registry-denied"
@@ -202,12 +202,12 @@ def test_a_challenge_that_cannot_be_met_is_a_refusal(registry: FakeRegistry, cha
     ],
 )
 def test_a_challenge_is_understood(header: str, meant: Challenge | None) -> None:
-    """Of several ways to be let in, the one with a token is taken."""
+    """A challenge is parsed whatever the case of its letters, and a token is preferred to a password."""
     assert parse_challenge(header) == meant
 
 
 def test_a_body_that_is_cut_is_not_a_document(registry: FakeRegistry) -> None:
-    """A manifest whose connection breaks is asked for again, not taken for a shorter one."""
+    """If the connection breaks in the middle of a manifest, the manifest is requested again."""
     reference = registry.add_image(ROOT)
     manifest = registry.blobs["1"]
     registry.faults["/manifests/1"] = [breaks_after(10)]
@@ -215,7 +215,7 @@ def test_a_body_that_is_cut_is_not_a_document(registry: FakeRegistry) -> None:
 
 
 def test_docker_hub_is_asked_where_it_answers() -> None:
-    """The default registry's name is that of a web site: its API is elsewhere."""
+    """The API of the default registry is not at docker.io, which is a web site; only a local registry needs no TLS."""
     assert registry_address("docker.io").origin == "https://registry-1.docker.io:443"
     assert registry_address("registry.example.com:5000").origin == "https://registry.example.com:5000"
     assert registry_address("localhost:5000").origin == "http://localhost:5000"

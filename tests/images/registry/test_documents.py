@@ -1,4 +1,4 @@
-"""Hostile and odd documents: each an error of ours, at once, and never half understood."""
+"""Hostile and unusual documents of a registry: each is read completely or refused with an ``ImageError``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCHEMA_1 = {"schemaVersion": 1, "name": "base", "tag": "1", "fsLayers": [{"blobS
 
 
 def refused(document: object, announced: str = MANIFEST) -> str:
-    """Return the code that a document is refused with, within a second."""
+    """Return the code of the error with which a document is refused, in at most a second of processor time."""
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
     with processor_seconds(1), pytest.raises(ImageError) as raised:
         parse_manifest(data, announced, "base:1")
@@ -65,7 +65,7 @@ def refused(document: object, announced: str = MANIFEST) -> str:
     ],
 )
 def test_a_document_that_is_no_manifest_is_refused(document: object) -> None:
-    """K01, K08: deep, huge, doubled, mistyped or lying: an error of ours in a moment, whatever the JSON."""
+    """K01, K08: a document with deep nesting, duplicate keys, wrong types or invalid values is refused quickly."""
     assert refused(document) == "registry-answer-invalid"
 
 
@@ -74,7 +74,7 @@ def test_a_document_that_is_no_manifest_is_refused(document: object) -> None:
     [(SCHEMA_1, f"{MANIFEST}".replace("v2", "v1")), (SCHEMA_1, "application/json"), (SCHEMA_1, MANIFEST)],
 )
 def test_schema_1_is_refused(document: object, announced: str) -> None:
-    """A manifest of schema 1 has no digest of a configuration: the image would have no id."""
+    """A manifest of schema 1 is refused: it has no configuration whose digest could be the image's id."""
     assert refused(document, announced) == "image-format-unsupported"
 
 
@@ -88,12 +88,12 @@ def test_schema_1_is_refused(document: object, announced: str) -> None:
     ],
 )
 def test_what_cannot_be_unpacked_is_refused_before_it_is_downloaded(change: dict[str, object]) -> None:
-    """Layers packed with zstd, foreign ones, and artifacts that are no images have an error that says so."""
+    """Layers with zstd, foreign or unknown layers, and artifacts other than images are refused as unsupported."""
     assert refused(GOOD | change) == "image-format-unsupported"
 
 
 def test_one_document_is_not_two_things() -> None:
-    """A document that says one type and comes as another is refused: two readers would see two images."""
+    """A document whose type differs from the declared one is refused: two programs could read different images."""
     assert refused(GOOD, INDEX) == "registry-answer-invalid"
     assert refused(GOOD | {"mediaType": OCI_MANIFEST}) == "registry-answer-invalid"
     assert refused({key: GOOD[key] for key in GOOD if key != "mediaType"}, INDEX) == "registry-answer-invalid"
@@ -101,14 +101,14 @@ def test_one_document_is_not_two_things() -> None:
 
 @pytest.mark.parametrize("announced", ["application/json", "", f"{MANIFEST}; charset=utf-8"])
 def test_a_type_is_taken_from_where_it_stands(announced: str) -> None:
-    """A registry that says nothing of use is not held against an image that says what it is itself."""
+    """A document's own media type is used if the registry declares a generic type, none, or one with parameters."""
     found = parse_manifest(json.dumps(GOOD).encode(), announced, "base:1")
     assert isinstance(found, RegistryManifest)
     assert [layer.media_type for layer in found.layers] == [LAYER, LAYER]
 
 
 def index(*platforms: str) -> Index:
-    """Return an index, with a manifest of its own for each platform."""
+    """Return an index with a different manifest for each platform."""
     made = {platform: Blob(MANIFEST, platform.encode()) for platform in platforms}
     found = parse_manifest(index_of(made).data, INDEX, "base:1")
     assert isinstance(found, Index)
@@ -130,13 +130,13 @@ def index(*platforms: str) -> Index:
     ],
 )
 def test_the_best_variant_is_chosen(machine: str, offered: tuple[str, ...], chosen: str | None) -> None:
-    """I07: the machine's own variant comes first, then what it also runs, and never what it cannot run."""
+    """I07: the machine's own variant is preferred to compatible ones, and incompatible ones are never chosen."""
     entry = index(*offered).choose(Platform(*machine.split("/")))
     assert (entry.digest if entry else None) == (Blob("", chosen.encode()).digest if chosen else None)
 
 
 def test_this_machine_is_named_as_images_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel's name of a machine is not that of an image."""
+    """The kernel's names of architectures are translated to the names that images use."""
     for machine, name in (("x86_64", "linux/amd64"), ("aarch64", "linux/arm64/v8"), ("s390x", "linux/s390x")):
         monkeypatch.setattr("platform.machine", lambda machine=machine: machine)
         assert str(Platform.of_this_machine()) == name
@@ -144,7 +144,7 @@ def test_this_machine_is_named_as_images_name_it(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("config", [b"{}", b'{"os": 1}', b'{"os": "linux", "architecture": "\\u001b[31m"}'])
 def test_a_configuration_that_names_no_platform_runs_nowhere(config: bytes) -> None:
-    """I07: an image that does not say what it is made for is not run."""
+    """I07: an image whose configuration lacks a valid platform does not run on any machine."""
     assert not runs_on(made_for(config, "base:1"), Platform("linux", "amd64"))
 
 
@@ -157,6 +157,6 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_any_json_is_a_manifest_or_an_error_of_ours(document: object) -> None:
-    """Nothing that a registry can say raises anything else."""
+    """Any JSON is either parsed or refused with an ``ImageError``, and raises no other exception."""
     with suppress(ImageError):
         parse_manifest(json.dumps(document).encode(), MANIFEST, "base:1")

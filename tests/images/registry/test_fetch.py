@@ -1,4 +1,4 @@
-"""Downloading an image: whole and checked, or not at all, and in bounded time."""
+"""An image is downloaded completely and checked, or not at all, and in limited time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOISE = Blob(OCI_LAYER, bytes(position * 7 % 251 for position in range(300_000))
 
 
 def refused(reference: str, timeouts: Timeouts = QUICK, sink: MemorySink | None = None) -> ImageError:
-    """Return the error that a download ends with, after seconds at most."""
+    """Return the error with which a download fails. It must fail within 15 seconds."""
     started = time.monotonic()
     with pytest.raises(ImageError) as raised:
         pull(reference, sink, timeouts)
@@ -46,14 +46,14 @@ def refused(reference: str, timeouts: Timeouts = QUICK, sink: MemorySink | None 
 
 
 def with_layer(registry: FakeRegistry, layer: Blob) -> str:
-    """Have an image with one layer."""
+    """Publish an image with one layer, and return the reference to it."""
     config = config_for("amd64")
     registry.add(config, layer)
     return registry.publish(manifest_of(config, [layer]))
 
 
 def test_an_image_comes_whole(registry: FakeRegistry) -> None:
-    """The layers are in the sink, and the manifest and configuration are the exact bytes that the registry has."""
+    """The sink gets all layers. The returned manifest and configuration are the exact bytes of the registry."""
     sink = MemorySink()
     reference = registry.add_image(*ROOTS)
     fetched = pull(reference, sink)
@@ -72,7 +72,7 @@ def test_an_image_comes_whole(registry: FakeRegistry) -> None:
 
 
 def test_an_image_of_the_open_format_comes_whole(registry: FakeRegistry) -> None:
-    """The media types of OCI are as good as Docker's."""
+    """An image with OCI's media types is accepted like one with Docker's."""
     layer = Blob(OCI_LAYER, FIRST.data)
     config = Blob(OCI_CONFIG, config_for("amd64").data)
     registry.add(config, layer)
@@ -83,7 +83,7 @@ def test_an_image_of_the_open_format_comes_whole(registry: FakeRegistry) -> None
 
 
 def test_what_is_there_is_not_downloaded_again(registry: FakeRegistry) -> None:
-    """A layer that the sink has is not asked for, and one that stands twice in an image is asked for once."""
+    """A layer that the sink has is not requested, and a layer that occurs twice in an image is requested once."""
     sink = MemorySink()
     sink.blobs[FIRST.digest] = FIRST.data
     fetched = pull(registry.add_image(ROOTS[0], ROOTS[1], ROOTS[1]), sink)
@@ -93,13 +93,13 @@ def test_what_is_there_is_not_downloaded_again(registry: FakeRegistry) -> None:
 
 
 def test_layers_come_side_by_side(registry: FakeRegistry) -> None:
-    """Several layers are downloaded at once: two that wait for each other both come."""
+    """Layers are downloaded concurrently: two downloads that wait for each other both finish."""
     together = threading.Barrier(2, timeout=5)
 
     class Meeting(MemorySink):
         def write(self, digest: str, size: int, pieces: object) -> None:
             together.wait()
-            super().write(digest, size, pieces)  # type: ignore[arg-type]  # as the sink has it
+            super().write(digest, size, pieces)  # type: ignore[arg-type]  # an Iterable[bytes]
 
     sink = Meeting()
     pull(registry.add_image(*ROOTS), sink)
@@ -107,7 +107,7 @@ def test_layers_come_side_by_side(registry: FakeRegistry) -> None:
 
 
 def test_progress_is_told(registry: FakeRegistry) -> None:
-    """Somebody who waits hears what is asked for, and how much is to come."""
+    """Progress lines name the requested image and the amount of data to download."""
     lines: list[str] = []
     pull(registry.add_image(*ROOTS), lines=lines)
     assert f"{registry.host}/base:1" in lines[0]
@@ -115,7 +115,7 @@ def test_progress_is_told(registry: FakeRegistry) -> None:
 
 
 def test_a_digest_is_held_to(registry: FakeRegistry) -> None:
-    """I06: what is asked for by digest is that, or nothing."""
+    """I06: an image that is requested by digest is refused if its manifest does not have that digest."""
     registry.add_image(*ROOTS)
     digest = registry.blobs["1"].digest
     by_digest = f"{registry.host}/base@{digest}"
@@ -125,7 +125,7 @@ def test_a_digest_is_held_to(registry: FakeRegistry) -> None:
 
 
 def test_a_blob_that_is_something_else_is_refused(registry: FakeRegistry) -> None:
-    """A layer with other bytes of the same length is not kept."""
+    """A layer with wrong bytes of the right length is refused and not stored."""
     sink = MemorySink()
     reference = with_layer(registry, NOISE)
     registry.blobs[NOISE.digest] = Blob(OCI_LAYER, NOISE.data[:-1] + b"!")
@@ -135,7 +135,7 @@ def test_a_blob_that_is_something_else_is_refused(registry: FakeRegistry) -> Non
 
 
 def test_a_configuration_that_is_something_else_is_refused(registry: FakeRegistry) -> None:
-    """The image's id is the digest of its configuration: other bytes are another image."""
+    """A configuration is refused if it does not have the digest in the manifest, which is the image's id."""
     reference = registry.add_image(*ROOTS)
     digest = json.loads(registry.blobs["1"].data)["config"]["digest"]
     registry.blobs[digest] = Blob(CONFIG, registry.blobs[digest].data + b" ")
@@ -143,7 +143,7 @@ def test_a_configuration_that_is_something_else_is_refused(registry: FakeRegistr
 
 
 def test_a_blob_that_never_ends_is_cut(registry: FakeRegistry) -> None:
-    """I11: more than was announced is never written, whatever the server sends."""
+    """I11: a layer with more bytes than the manifest declares is refused and not stored."""
     sink = MemorySink()
     reference = with_layer(registry, NOISE)
     registry.blobs[NOISE.digest] = Blob(OCI_LAYER, NOISE.data * 20)
@@ -153,7 +153,7 @@ def test_a_blob_that_never_ends_is_cut(registry: FakeRegistry) -> None:
 
 @pytest.mark.parametrize("ranges", [True, False])
 def test_a_broken_connection_is_taken_up_where_it_broke(registry: FakeRegistry, ranges: bool) -> None:
-    """A download goes on after each break, also from a server that knows no ranges, and the bytes are right."""
+    """A download continues after each broken connection, even if the server does not support ranges."""
     sink = MemorySink()
     reference = with_layer(registry, NOISE)
     registry.ranges = ranges
@@ -170,7 +170,7 @@ def test_a_broken_connection_is_taken_up_where_it_broke(registry: FakeRegistry, 
 
 
 def test_a_blob_that_stays_short_is_given_up(registry: FakeRegistry) -> None:
-    """A server that ends each answer too early, without an error, is not asked for ever."""
+    """A download fails after some attempts if the server ends each response too early, without an error."""
     reference = with_layer(registry, NOISE)
     registry.blobs[NOISE.digest] = Blob(OCI_LAYER, NOISE.data[:1000])
     registry.ranges = False
@@ -180,7 +180,7 @@ def test_a_blob_that_stays_short_is_given_up(registry: FakeRegistry) -> None:
 
 
 def test_a_stalled_download_ends(registry: FakeRegistry) -> None:
-    """Silence is a broken connection: after some tries the download ends with an error."""
+    """A server that sends nothing counts as a broken connection: the download fails after three attempts."""
     reference = with_layer(registry, NOISE)
     registry.faults[NOISE.digest] = [stalls] * 3
     error = refused(reference)
@@ -189,7 +189,7 @@ def test_a_stalled_download_ends(registry: FakeRegistry) -> None:
 
 
 def test_a_busy_registry_is_asked_again(registry: FakeRegistry) -> None:
-    """J19: a 429 and a 503 are waited out, as long as the registry asks for."""
+    """J19: a request is repeated after a 429 or 503, and not before the time in ``Retry-After``."""
     reference = registry.add_image(*ROOTS)
     registry.faults["/manifests/1"] = [says(429, Retry_After="1"), says(503)]
     started = time.monotonic()
@@ -199,14 +199,14 @@ def test_a_busy_registry_is_asked_again(registry: FakeRegistry) -> None:
 
 
 def test_a_registry_that_is_not_there_is_said_at_once(registry: FakeRegistry) -> None:
-    """I07: nobody waits for tries where nothing was ever reached; the hint names the ways out."""
+    """I07: a registry that was never reached is reported without any retry, with a hint about proxies."""
     error = refused("127.0.0.1:1/base:1", Timeouts(pause=30))
     assert error.code == "registry-unreachable"
     assert "HTTPS_PROXY" in error.hint
 
 
 def test_an_image_that_is_not_there_is_explained(registry: FakeRegistry) -> None:
-    """I07: a 404 names the reference, and what to look at."""
+    """I07: the error for a 404 names the reference, and its hint says what to check."""
     error = refused(f"{registry.host}/base:missing")
     assert error.code == "image-unavailable"
     assert f"{registry.host}/base:missing" in error.message
@@ -214,7 +214,7 @@ def test_an_image_that_is_not_there_is_explained(registry: FakeRegistry) -> None
 
 
 def test_an_answer_that_makes_no_sense_is_told(registry: FakeRegistry) -> None:
-    """Any other status is an error that names it."""
+    """An unexpected status is an error that names the status."""
     registry.faults["/manifests/1"] = [says(418)]
     error = refused(f"{registry.host}/base:1")
     assert error.code == "registry-answer-invalid"
@@ -222,7 +222,7 @@ def test_an_answer_that_makes_no_sense_is_told(registry: FakeRegistry) -> None:
 
 
 def test_the_right_platform_is_chosen(registry: FakeRegistry) -> None:
-    """I07: of several manifests the one for this machine is taken."""
+    """I07: the manifest for the requested platform is chosen from an index of several."""
     made = {}
     for architecture in ("arm64", "amd64"):
         config = config_for(architecture)
@@ -235,7 +235,7 @@ def test_the_right_platform_is_chosen(registry: FakeRegistry) -> None:
 
 
 def test_a_missing_platform_says_what_is_offered(registry: FakeRegistry) -> None:
-    """I07: nothing is run under emulation: the error names what there is, without attestations."""
+    """I07: if the platform is missing, the error names the available platforms, without attestations."""
     manifest = manifest_of(config_for("arm64"), [])
     made = {"linux/arm64/v8": manifest, "windows/amd64": manifest, "unknown/unknown": manifest}
     error = refused(registry.publish(index_of(made)))
@@ -245,7 +245,7 @@ def test_a_missing_platform_says_what_is_offered(registry: FakeRegistry) -> None
 
 @pytest.mark.parametrize("platforms", [(), ("unknown/unknown",)])
 def test_an_index_without_images_is_said(registry: FakeRegistry, platforms: tuple[str, ...]) -> None:
-    """An index that is empty, or lists only attestations, is the cause, and no platform is named."""
+    """For an index that is empty or has only attestations, the error says that it lists no images."""
     manifest = manifest_of(config_for("arm64"), [])
     error = refused(registry.publish(index_of(dict.fromkeys(platforms, manifest))))
     assert error.code == "image-platform-missing"
@@ -253,21 +253,21 @@ def test_an_index_without_images_is_said(registry: FakeRegistry, platforms: tupl
 
 
 def test_an_image_for_another_machine_is_refused_without_an_index(registry: FakeRegistry) -> None:
-    """I07: the configuration says what an image is made for, whatever the registry says."""
+    """I07: an image whose configuration names another platform is refused, even without an index."""
     error = refused(registry.add_image(*ROOTS, architecture="s390x"))
     assert error.code == "image-platform-missing"
     assert "linux/s390x" in error.message
 
 
 def test_an_index_of_indexes_is_refused(registry: FakeRegistry) -> None:
-    """An index names manifests, and nothing that has to be followed further."""
+    """An index that refers to another index is refused."""
     inner = index_of({"linux/amd64": manifest_of(config_for("amd64"), [])})
     registry.add(inner)
     assert refused(registry.publish(index_of({"linux/amd64": inner}))).code == "image-format-unsupported"
 
 
 def test_a_manifest_that_is_too_large_is_cut(registry: FakeRegistry) -> None:
-    """K08: a document is read up to its limit, and no further."""
+    """K08: a manifest that is larger than the limit is refused."""
     registry.blobs["1"] = Blob(MANIFEST, b" " * (5 * 1024 * 1024))
     error = refused(f"{registry.host}/base:1")
     assert error.code == "registry-answer-invalid"
@@ -275,7 +275,7 @@ def test_a_manifest_that_is_too_large_is_cut(registry: FakeRegistry) -> None:
 
 
 def test_the_first_failure_ends_the_other_layers(registry: FakeRegistry) -> None:
-    """A layer that is wrong stops one that would still take long, and is what is told."""
+    """The error of a wrong layer is raised, and the download of another, stalled layer is stopped at once."""
     config = config_for("amd64")
     registry.add(config, FIRST, NOISE)
     reference = registry.publish(manifest_of(config, [FIRST, NOISE]))
@@ -289,7 +289,7 @@ def test_the_first_failure_ends_the_other_layers(registry: FakeRegistry) -> None
 
 
 def test_an_interrupt_ends_a_download_at_once(registry: FakeRegistry) -> None:
-    """Who presses Ctrl-C in a long download does not wait for a connection that is silent."""
+    """Ctrl-C ends a download at once, even if the connection is silent, and leaves no download thread."""
     reference = with_layer(registry, NOISE)
     registry.faults[NOISE.digest] = [stalls]
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -307,7 +307,7 @@ def test_an_interrupt_ends_a_download_at_once(registry: FakeRegistry) -> None:
 
 
 def test_trouble_of_the_sink_is_its_own(registry: FakeRegistry) -> None:
-    """A full disk is not taken for a broken connection and tried again."""
+    """An error of the sink, such as a full disk, is raised unchanged and does not count as a broken connection."""
 
     class Full(MemorySink):
         def write(self, digest: str, size: int, pieces: object) -> None:
@@ -318,14 +318,14 @@ def test_trouble_of_the_sink_is_its_own(registry: FakeRegistry) -> None:
 
 
 def test_what_is_no_reference_is_asked_of_nobody(registry: FakeRegistry) -> None:
-    """K15: a reference is checked before anything is sent."""
+    """K15: an invalid reference is refused before any request is sent."""
     with pytest.raises(ConfigError):
         fetch_image(f"{registry.host}/base:1/../../x", MemorySink(), lambda _: None, AMD64)
     assert not registry.requests
 
 
 def test_this_machine_is_the_default(registry: FakeRegistry) -> None:
-    """Without a platform, an image for this machine is what comes."""
+    """Without a platform argument, the image for this machine is fetched."""
     here = Platform.of_this_machine()
     config = config_for(here.architecture)
     manifest = manifest_of(config, [])

@@ -1,4 +1,4 @@
-"""From a registry to a sandbox, without an engine: pulled, kept, unpacked, run."""
+"""Images are pulled from a registry, stored, unpacked and run in a sandbox, without an engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HERE = Platform.of_this_machine()
 
 
 def archive(**files: str) -> bytes:
-    """Return a tar archive with these files in ``/etc``; ``__`` in a name is a dot."""
+    """Return a tar archive with these files in ``/etc``. ``__`` in a name stands for a dot."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as made:
         for name, text in files.items():
@@ -43,13 +43,13 @@ LAYERS = (archive(greeting="wrong", gone="there"), archive(greeting="hello", __w
 
 @pytest.fixture
 def store(tmp_path: Path) -> ImageStore:
-    """Give a store that has nothing."""
+    """Return an empty store."""
     return ImageStore(tmp_path / "images")
 
 
 @pytest.mark.oci
 def test_an_image_of_a_registry_runs_without_an_engine(registry: FakeRegistry, store: ImageStore) -> None:
-    """A pulled image is what its layers make of it, and its id is the digest of its configuration."""
+    """A pulled image has the files of its combined layers, and its id is the digest of its configuration."""
     from securebench.sandboxes.oci import OciDriver
 
     reference = registry.add_image(tiny_root(), *LAYERS, architecture=HERE.architecture)
@@ -64,7 +64,7 @@ def test_an_image_of_a_registry_runs_without_an_engine(registry: FakeRegistry, s
 
 
 def test_a_pulled_image_is_pulled_once(registry: FakeRegistry, store: ImageStore) -> None:
-    """What the store has is not asked of a registry again, and layers that it has are not downloaded again."""
+    """Neither an image nor a layer that the store already has is requested from the registry again."""
     reference = registry.add_image(*LAYERS, architecture=HERE.architecture)
     first = pull(store, reference, lambda _: None)
     requests_before = len(registry.requests)
@@ -77,7 +77,7 @@ def test_a_pulled_image_is_pulled_once(registry: FakeRegistry, store: ImageStore
 
 
 def test_a_pull_that_goes_on_after_a_break_is_the_same_image(registry: FakeRegistry, store: ImageStore) -> None:
-    """A connection that breaks in the middle of a layer changes nothing about what is kept."""
+    """An image has the right files even if the connection broke in the middle of a layer."""
     reference = registry.add_image(*LAYERS, architecture=HERE.architecture)
     layer = registry.blobs[json.loads(registry.blobs["1"].data)["layers"][0]["digest"]]
     registry.faults[layer.digest] = [breaks_after(50)]
@@ -87,7 +87,7 @@ def test_a_pull_that_goes_on_after_a_break_is_the_same_image(registry: FakeRegis
 
 
 def test_a_pull_that_fails_leaves_no_image(registry: FakeRegistry, store: ImageStore) -> None:
-    """I06: a layer that is not what was announced names nothing in the store, and keeps nothing of it there."""
+    """I06: if a layer does not have its digest, neither the image nor that layer is in the store afterwards."""
     reference = registry.add_image(*LAYERS, architecture=HERE.architecture)
     layer = registry.blobs[json.loads(registry.blobs["1"].data)["layers"][1]["digest"]]
     registry.blobs[layer.digest] = Blob(layer.kind, layer.data[:-1] + b"!")
@@ -101,7 +101,7 @@ def test_a_pull_that_fails_leaves_no_image(registry: FakeRegistry, store: ImageS
 def test_an_image_that_nobody_has_says_what_was_tried(
     registry: FakeRegistry, store: ImageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I07: without an engine, and with a registry that lacks it, the error has the registry's words and a way out."""
+    """I07: if there is no engine and the registry lacks the image, the error says so and has a hint."""
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     with pytest.raises(ImageError) as raised:
         ensure_image(store, f"{registry.host}/base:missing")

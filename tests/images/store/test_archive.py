@@ -1,4 +1,4 @@
-"""Images from archives: of every kind, compressed or not, and nothing from what only looks like one."""
+"""Images are imported from archives and layouts of each supported format. Malformed ones are refused."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ UPPER = layer(file("etc/more", b"two\n"), file(".wh.gone"))
 
 
 def bring(store: ImageStore, path: Path, name: str = "") -> tuple[str, ...]:
-    """Import, and say nothing."""
+    """Import the images at ``path`` without reporting progress, and return their names."""
     return import_path(store, path, name, lambda _line: None)
 
 
 def tar_of(files: Mapping[str, bytes]) -> bytes:
-    """Return files as a tar archive."""
+    """Return a tar archive of these files."""
     return layer(*(file(name, data) for name, data in files.items()))
 
 
 def written(directory_: Path, files: Mapping[str, bytes]) -> Path:
-    """Write files below a directory."""
+    """Write files below a directory, and return the directory."""
     for name, data in files.items():
         path = directory_ / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def written(directory_: Path, files: Mapping[str, bytes]) -> Path:
 
 
 def tree(store: ImageStore, reference: str) -> dict[str, str]:
-    """Return the files of an image."""
+    """Return the content of each file of an image, by path."""
     image = store.find(reference)
     assert image is not None
     with store.lease(image.id) as lease:
@@ -73,7 +73,7 @@ EXPECTED = {"etc/os": "one\n", "etc/more": "two\n"}
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress, bz2.compress, zstd.compress], ids=_NAMES)
 def test_what_docker_save_writes_is_an_image(own_store: ImageStore, tmp_path: Path, pack: Pack) -> None:
-    """It comes in under its own names and id, with its configuration and all layers, compressed or not."""
+    """A ``docker save`` archive, compressed or not, is imported with its names, id, configuration and layers."""
     path = tmp_path / "saved"
     path.write_bytes(pack(docker_save([LOWER, UPPER], ["tool:1", "docker.io/library/tool:2"], Env=["A=1"], User="app")))
     assert bring(own_store, path) == ("tool:1", "docker.io/library/tool:2")
@@ -85,7 +85,7 @@ def test_what_docker_save_writes_is_an_image(own_store: ImageStore, tmp_path: Pa
 
 
 def test_layers_that_images_share_may_be_links(own_store: ImageStore, tmp_path: Path) -> None:
-    """Engines write a layer once, and link to it where it stands again."""
+    """A layer in an archive may be a symbolic link to an equal layer, which engines write only once."""
     document = config([LOWER, LOWER])
     entry = {"Config": f"{'c' * 64}.json", "RepoTags": ["tool:1"], "Layers": [f"{n * 64}/layer.tar" for n in "ab"]}
     (tmp_path / "saved").write_bytes(
@@ -103,7 +103,7 @@ def test_layers_that_images_share_may_be_links(own_store: ImageStore, tmp_path: 
 @pytest.mark.parametrize("stored", [False, True], ids=["plain layers", "compressed layers"])
 @pytest.mark.parametrize("as_tar", [False, True], ids=["directory", "tar"])
 def test_a_layout_is_an_image(own_store: ImageStore, tmp_path: Path, *, stored: bool, as_tar: bool) -> None:
-    """An OCI image layout, as a directory and as an archive, with layers as they are or compressed."""
+    """An OCI image layout is imported from a directory or a tar archive, with plain or compressed layers."""
     layers = [LOWER, UPPER]
     files = layout_files(layers, [gzip.compress(data) for data in layers] if stored else None, "example.org/tool:1")
     path = tmp_path / "layout"
@@ -116,7 +116,7 @@ def test_a_layout_is_an_image(own_store: ImageStore, tmp_path: Path, *, stored: 
 
 
 def test_a_layout_of_several_platforms_gives_the_one_of_this_machine(own_store: ImageStore, tmp_path: Path) -> None:
-    """I07: nothing is run under emulation."""
+    """I07: from a layout of several platforms, the image for this machine is imported."""
     files = layout_files([LOWER])
     ours = json.loads(files["index.json"])["manifests"][0]
     platforms = [{"os": "linux", "architecture": name} for name in ("s390x", ARCHITECTURE)]
@@ -131,7 +131,7 @@ def test_a_layout_of_several_platforms_gives_the_one_of_this_machine(own_store: 
 
 
 def test_an_image_of_another_platform_is_refused(own_store: ImageStore, tmp_path: Path) -> None:
-    """I07: its programs do not run here."""
+    """I07: an image for another platform is refused, because its programs do not run on this machine."""
     document = json.loads(config([LOWER])) | {"architecture": "s390x"}
     entry = {"Config": f"{'c' * 64}.json", "RepoTags": ["tool:1"], "Layers": [f"{'a' * 64}/layer.tar"]}
     parts = [
@@ -147,7 +147,7 @@ def test_an_image_of_another_platform_is_refused(own_store: ImageStore, tmp_path
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress, bz2.compress, zstd.compress], ids=_NAMES)
 def test_a_root_file_system_is_an_image(own_store: ImageStore, tmp_path: Path, pack: Pack) -> None:
-    """It needs a name, has an empty configuration, and the same id however it was compressed."""
+    """A root file system, compressed or not, is imported as an image with an empty configuration."""
     path = tmp_path / "root"
     path.write_bytes(pack(layer(directory("./"), file("./etc/os", b"one\n"))))
     assert bring(own_store, path, "tool:1") == ("tool:1",)
@@ -158,7 +158,7 @@ def test_a_root_file_system_is_an_image(own_store: ImageStore, tmp_path: Path, p
 
 
 def test_an_archive_without_a_name_needs_one(own_store: ImageStore, tmp_path: Path) -> None:
-    """Nothing comes in that nobody could ask for; a bare tag of a layout is no name."""
+    """An image without a name is refused unless the caller gives one. A bare tag in a layout is not a name."""
     (tmp_path / "root").write_bytes(LOWER)
     written(tmp_path / "layout", layout_files([LOWER], name="latest"))
     (tmp_path / "saved").write_bytes(docker_save([LOWER]))
@@ -172,7 +172,7 @@ def test_an_archive_without_a_name_needs_one(own_store: ImageStore, tmp_path: Pa
 
 
 def test_a_name_for_several_images_is_refused(own_store: ImageStore, tmp_path: Path) -> None:
-    """It is not said which of them it would mean."""
+    """A name is refused for a layout of several images, because it is unclear which image would get it."""
     files = layout_files([LOWER], name="a:1")
     more = layout_files([UPPER], name="b:1")
     both = [json.loads(f["index.json"])["manifests"][0] for f in (files, more)]
@@ -185,7 +185,7 @@ def test_a_name_for_several_images_is_refused(own_store: ImageStore, tmp_path: P
 
 
 def test_images_that_share_layers_come_in_together(own_store: ImageStore, tmp_path: Path) -> None:
-    """A layer that two images of an archive have is theirs both."""
+    """Two images of one archive may share a layer."""
     files = layout_files([LOWER], name="a:1")
     more = layout_files([LOWER, UPPER], name="b:1")
     both = [json.loads(f["index.json"])["manifests"][0] for f in (files, more)]
@@ -223,7 +223,7 @@ FAULTY: Mapping[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("name", FAULTY)
 def test_what_is_no_whole_archive_is_refused(own_store: ImageStore, tmp_path: Path, name: str) -> None:
-    """H13: an error that names the file, and nothing of it stays."""
+    """H13: a malformed or truncated archive is refused with an error that names the file, and nothing is stored."""
     data, code = FAULTY[name]
     (tmp_path / "image").write_bytes(data)
     with pytest.raises(ImageError) as caught:
@@ -235,7 +235,7 @@ def test_what_is_no_whole_archive_is_refused(own_store: ImageStore, tmp_path: Pa
 
 
 def test_a_layout_whose_blob_is_another_is_refused(own_store: ImageStore, tmp_path: Path) -> None:
-    """H13: each blob must have the digest that it is named by."""
+    """H13: a layout is refused if a blob does not have the digest in its name."""
     files = layout_files([LOWER], name="a:1")
     files[f"blobs/sha256/{digest(LOWER)[7:]}"] = UPPER
     for path in (written(tmp_path / "layout", files), tmp_path / "tar"):
@@ -247,7 +247,7 @@ def test_a_layout_whose_blob_is_another_is_refused(own_store: ImageStore, tmp_pa
 
 
 def test_layers_that_are_not_those_of_the_configuration_are_refused(own_store: ImageStore, tmp_path: Path) -> None:
-    """H13: what the id stands for is what is unpacked: neither other layers, nor more, nor fewer."""
+    """H13: an image is refused if its configuration lists another layer, or fewer layers than it has."""
     for stored, code in (([UPPER], "image-blob-mismatch"), ([LOWER, UPPER], "image-malformed")):
         (tmp_path / "image").write_bytes(tar_of(layout_files([LOWER], stored, "a:1")))
         with pytest.raises(ImageError) as caught:
@@ -257,7 +257,7 @@ def test_layers_that_are_not_those_of_the_configuration_are_refused(own_store: I
 
 
 def test_a_hostile_layer_is_refused_before_its_image_has_a_name(own_store: ImageStore, tmp_path: Path) -> None:
-    """H13, H15: an import ends when all layers are unpacked; what cannot be, never becomes an image."""
+    """H13, H15: an image with a layer that cannot be unpacked is not imported, and nothing is written outside."""
     (tmp_path / "image").write_bytes(docker_save([LOWER, layer(file("../../escaped"))], ["a:1"]))
     with pytest.raises(ImageError, match="layer 2 of 2"):
         bring(own_store, tmp_path / "image")
@@ -267,7 +267,7 @@ def test_a_hostile_layer_is_refused_before_its_image_has_a_name(own_store: Image
 
 @pytest.mark.parametrize("linked", ["index.json", "blobs", "blobs/sha256"])
 def test_no_link_of_a_layout_is_followed(own_store: ImageStore, tmp_path: Path, linked: str) -> None:
-    """H01: a directory of somebody else's does not make us read files of the host."""
+    """H01: a layout that contains a symbolic link is refused, because the link could lead to any file of the host."""
     layout = written(tmp_path / "layout", layout_files([LOWER], name="a:1"))
     (layout / linked).rename(tmp_path / "elsewhere")
     (layout / linked).symlink_to(tmp_path / "elsewhere")
@@ -279,7 +279,7 @@ def test_no_link_of_a_layout_is_followed(own_store: ImageStore, tmp_path: Path, 
 def test_an_archive_of_too_many_files_is_refused(
     own_store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """H08: image archives have a few files; each of them would become a file of the store's."""
+    """H08: an image archive with too many files is refused, because each would become a file in the store."""
     monkeypatch.setattr(archive_files, "MAX_FILES", 5)
     (tmp_path / "image").write_bytes(layer(*(file(f"{n:064x}.json") for n in range(10))))
     with pytest.raises(ImageError) as caught:
@@ -288,7 +288,7 @@ def test_an_archive_of_too_many_files_is_refused(
 
 
 def test_other_files_of_an_image_archive_are_passed_over(own_store: ImageStore, tmp_path: Path) -> None:
-    """What image tools do not write is not stored: neither a device nor a file of another name."""
+    """Files of an image archive that do not belong to an image are not stored."""
     saved = layer(file(f"{'f' * 64}.json"), file("../README"), file("setup.sh"))
     (tmp_path / "image").write_bytes(saved[:-10240] + docker_save([LOWER], ["a:1"]))
     bring(own_store, tmp_path / "image")
@@ -297,14 +297,14 @@ def test_other_files_of_an_image_archive_are_passed_over(own_store: ImageStore, 
 
 
 def test_a_root_archive_may_hold_any_first_file(own_store: ImageStore, tmp_path: Path) -> None:
-    """Only names that image archives have make one: a root file system may have its own manifest.json deeper."""
+    """A root file system may contain a ``manifest.json``, if that is not the first member of the archive."""
     (tmp_path / "root").write_bytes(layer(file("srv/manifest.json"), file("manifest.json")))
     assert bring(own_store, tmp_path / "root", "tool:1")
     assert set(tree(own_store, "tool:1")) == {"srv/manifest.json", "manifest.json"}
 
 
 def test_gnu_and_pax_archives_of_other_tools_are_read(own_store: ImageStore, tmp_path: Path) -> None:
-    """Both formats, with long names and large numbers."""
+    """Root file systems with long names are read in the GNU, PAX and USTAR formats."""
     for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT):
         long = "/".join(["directory"] * 12) + "/file" if form == tarfile.USTAR_FORMAT else "d/" * 100 + "f"
         (tmp_path / "root").write_bytes(layer(file(long, b"x"), form=form))

@@ -1,4 +1,4 @@
-"""The image store is in directories of this user, with exactly their modes."""
+"""The image store's directories have exact modes and belong to this user. Disk errors have fitting hints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def test_directories_have_their_modes_whatever_the_umask(tmp_path: Path) -> None:
-    """Also those that exist."""
+    """Each directory of the store gets its exact mode, whatever the umask, even if it existed with another mode."""
     places = StorePaths(tmp_path / "a" / "top")
     modes = {places.top: 0o711, places.trees: 0o710, places.blobs: 0o700, places.locks: 0o700, places.work: 0o700}
     before = os.umask(0o077)
@@ -31,7 +31,7 @@ def test_directories_have_their_modes_whatever_the_umask(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("place", ["link", "file", "foreign"])
 def test_a_place_of_another_user_is_refused(tmp_path: Path, place: str) -> None:
-    """Its owner could replace anything in it, and a link may lead anywhere."""
+    """A store is refused if it is a link, a file, or a directory of another user, who could replace its content."""
     top = tmp_path / "top"
     if place == "link":
         (tmp_path / "elsewhere").mkdir()
@@ -52,7 +52,7 @@ def test_a_place_of_another_user_is_refused(tmp_path: Path, place: str) -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_has_its_own_error(tmp_path: Path, number: int) -> None:
-    """It says how to free space."""
+    """A full disk or an exhausted quota has its own error, which says how to free space."""
     with pytest.raises(DiskFullError, match="has no room") as caught, explaining(tmp_path):
         raise OSError(number, os.strerror(number))
     assert "images prune" in caught.value.hint
@@ -69,7 +69,7 @@ def test_a_full_disk_has_its_own_error(tmp_path: Path, number: int) -> None:
     ],
 )
 def test_another_directory_is_suggested_only_if_it_helps(tmp_path: Path, number: int, hint: str) -> None:
-    """Other errors of the disk or of this process have hints of their own."""
+    """The hint suggests another directory only if that would avoid the error. Other errors have other hints."""
     with pytest.raises(ImageError, match="cannot be used") as caught, explaining(tmp_path):
         raise OSError(number, os.strerror(number))
     assert caught.value.hint.startswith(hint)

@@ -1,4 +1,4 @@
-"""The image store: whole or not there, unpacked once, shared, and never taken from under a run."""
+"""The image store: imports are complete or leave nothing, and images are unpacked once and kept while in use."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ROOT = layer(file("etc/os", b"one\n"))
 
 
 def put(store: ImageStore, reference: str, root: bytes = ROOT, **variables: str) -> str:
-    """Let a root file system be an image of the store, and return its id."""
+    """Import a root file system as an image named ``reference``, and return the image's id."""
     with store.incoming(ARCHIVE) as incoming:
         image_id = add_root(incoming, [root], RootConfig(variables), "the test's root")
         incoming.name(image_id, reference)
@@ -54,14 +54,14 @@ def put(store: ImageStore, reference: str, root: bytes = ROOT, **variables: str)
 
 
 def files_in(store: ImageStore) -> set[str]:
-    """Return the files of a store that are not its frame: blobs, trees, locks of images, and work."""
+    """Return the blobs, trees, locks of images and work directories of a store."""
     tops = ("blobs/sha256", "trees", "locks", "work")
     found = {f"{top}/{path.name}" for top in tops for path in (store.directory / top).iterdir()}
     return found - {"locks/store"}
 
 
 def test_what_came_in_is_found_by_name_and_by_id(own_store: ImageStore) -> None:
-    """I06: a reference leads to the digest of the image's configuration, with what that says."""
+    """I06: an image is found by its name, by its full reference and by its id, with its environment."""
     image_id = put(own_store, "tool:1", PATH="/bin", LANG="C")
     found = own_store.find("tool:1")
     assert found is not None
@@ -74,20 +74,20 @@ def test_what_came_in_is_found_by_name_and_by_id(own_store: ImageStore) -> None:
 
 
 def test_a_store_that_is_not_there_is_empty(own_store: ImageStore) -> None:
-    """Looking makes nothing on the disk."""
+    """A store that does not exist counts as empty, and reading it creates nothing on the disk."""
     assert own_store.find("tool:1") is None
     assert own_store.entries() == ()
     assert not own_store.directory.exists()
 
 
 def test_the_same_archive_is_the_same_image(own_store: ImageStore, tmp_path: Path) -> None:
-    """No time and no host is in an id: what two machines import is one image."""
+    """Two stores give the same archive the same id, because the id does not depend on time or host."""
     other = ImageStore(tmp_path / "other")
     assert put(own_store, "a:1") == put(other, "b:1")
 
 
 def test_an_image_is_unpacked_when_it_is_first_leased(own_store: ImageStore) -> None:
-    """The tree has the image's files; the next lease finds it there."""
+    """The first lease of an image unpacks its files, and the next lease uses the same tree."""
     image_id = put(own_store, "tool:1")
     assert not own_store.entries()[0].unpacked
     with own_store.lease(image_id) as lease:
@@ -100,7 +100,7 @@ def test_an_image_is_unpacked_when_it_is_first_leased(own_store: ImageStore) -> 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_only_a_sandboxs_root_may_pass_to_the_trees(own_store: ImageStore) -> None:
-    """H06: a set-user-id program of an image is no program of the host's: no account may reach it, none owns it."""
+    """H06: no account of the host owns a set-user-id program of an image, and none except root can reach it."""
     image_id = put(own_store, "tool:1", layer(file("su", b"", mode=0o4755)))
     with own_store.lease(image_id) as lease:
         trees = lease.root.parent.stat()
@@ -111,7 +111,7 @@ def test_only_a_sandboxs_root_may_pass_to_the_trees(own_store: ImageStore) -> No
 
 
 def test_many_threads_and_processes_unpack_once(own_store: ImageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leases of one image at the same time are leases of one tree, which was made once."""
+    """Concurrent leases of one image share one tree, which is unpacked only once."""
     image_id = put(own_store, "tool:1")
     unpacked = []
 
@@ -129,7 +129,7 @@ def test_many_threads_and_processes_unpack_once(own_store: ImageStore, monkeypat
 
 
 def test_processes_that_import_at_once_do_not_lose_each_others_images(own_store: ImageStore, tmp_path: Path) -> None:
-    """The list has all of them: who changes it holds its lock."""
+    """Images that several processes import at the same time are all listed, because a lock protects the index."""
     (tmp_path / "root.tar").write_bytes(ROOT)
     argv = [sys.executable, "-m", "securebench", "images", "import", str(tmp_path / "root.tar"), "--name"]
     started = [subprocess.Popen([*argv, f"tool:{number}"], stdout=subprocess.PIPE) for number in range(_PROCESSES)]
@@ -140,7 +140,7 @@ def test_processes_that_import_at_once_do_not_lose_each_others_images(own_store:
 
 
 def test_what_has_no_name_at_the_end_goes(own_store: ImageStore) -> None:
-    """L25: an image that fails its check leaves nothing, though it was unpacked and run; what had the name stays."""
+    """L25: an interrupted import that has not named its image leaves nothing, even if the image was unpacked."""
     kept = put(own_store, "tool:1")
     before = files_in(own_store)
     other = layer(file("etc/os", b"two\n"))
@@ -156,7 +156,7 @@ def test_what_has_no_name_at_the_end_goes(own_store: ImageStore) -> None:
 
 
 def test_a_name_that_moves_leaves_the_image_to_who_knows_its_id(own_store: ImageStore) -> None:
-    """I06: a run that resolved a reference keeps its image when the name moves; a prune takes what has no name."""
+    """I06: an image whose name has moved stays usable by its id. A prune removes it once it is no longer in use."""
     first = put(own_store, "tool:1")
     second = put(own_store, "tool:1", layer(file("etc/os", b"two\n")))
     found = own_store.find("tool:1")
@@ -208,7 +208,7 @@ with store.incoming(Origin(ImageSource.ARCHIVE)) as incoming:
 def test_a_kill_at_any_point_leaves_nothing_that_counts(
     own_store: ImageStore, tmp_path: Path, module: str, name: str, late: bool
 ) -> None:
-    """L25: whatever a killed import had done, the store is as it was; the next import clears what is left."""
+    """L25: an import killed at any point changes no other image. The next import and prune delete what it left."""
     kept = put(own_store, "kept:1")
     own_store.lease(kept).close()
     before = files_in(own_store)
@@ -253,7 +253,7 @@ ImageStore().remove("gone:1")
 def test_a_removal_killed_at_any_point_is_finished_by_the_next_prune(
     own_store: ImageStore, module: str, owner: str, name: str, late: bool
 ) -> None:
-    """The image is gone from the list, no other image loses anything, and what was left is found again."""
+    """After a killed removal, the image is no longer listed. The next prune deletes its files and no others."""
     kept = put(own_store, "kept:1")
     own_store.lease(kept).close()
     before = files_in(own_store)
@@ -274,7 +274,7 @@ def _free_store_lock(store: ImageStore) -> bool:
 
 
 def test_a_tree_is_deleted_without_the_stores_lock(own_store: ImageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others may use the store during the deletion, and another prune leaves it alone."""
+    """While a tree is deleted, the store can be used, and another prune leaves that tree alone."""
     own_store.lease(put(own_store, "tool:1")).close()
     deleted: list[list[str]] = []
 
@@ -298,7 +298,7 @@ def test_a_tree_is_deleted_without_the_stores_lock(own_store: ImageStore, monkey
 def test_abandoned_work_is_deleted_without_the_stores_lock(
     own_store: ImageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A killed import may leave gigabytes, too."""
+    """Leftovers of a killed import, which may be large, are deleted while the store's lock is free."""
     put(own_store, "tool:1")
     (own_store.directory / "work/left").mkdir()
     free: list[bool] = []
@@ -314,7 +314,7 @@ def test_abandoned_work_is_deleted_without_the_stores_lock(
 
 
 def test_a_blob_must_be_what_it_is_announced_as(own_store: ImageStore) -> None:
-    """H13: other content, or another size, is an error, and the image does not come in."""
+    """H13: a blob that does not have its declared digest and size is refused, and nothing is stored."""
     with pytest.raises(ImageError) as caught, own_store.incoming(ARCHIVE) as incoming:
         incoming.write(digest(b"announced"), 9, [b"something"])
     assert caught.value.code == "image-blob-mismatch"
@@ -324,7 +324,7 @@ def test_a_blob_must_be_what_it_is_announced_as(own_store: ImageStore) -> None:
 
 
 def test_a_blob_that_is_there_is_not_needed_again(own_store: ImageStore) -> None:
-    """What an image shares with another is kept for it, also if the other goes meanwhile."""
+    """A blob that an import found in the store is kept for it, even if the only image with it is removed meanwhile."""
     put(own_store, "a:1")
     with own_store.incoming(ARCHIVE) as incoming:
         assert incoming.has(digest(ROOT))
@@ -341,7 +341,7 @@ def _add_again(incoming: Incoming) -> str:
 
 
 def test_an_image_goes_with_its_last_name(own_store: ImageStore) -> None:
-    """One of two names leaves the image; the last takes blobs, tree and lock with it."""
+    """Removing one of two names keeps the image. Removing the last name deletes its blobs, tree and lock."""
     put(own_store, "a:1")
     image_id = put(own_store, "b:1")
     own_store.lease(image_id).close()
@@ -353,7 +353,7 @@ def test_an_image_goes_with_its_last_name(own_store: ImageStore) -> None:
 
 
 def test_an_image_goes_by_its_id_under_all_names(own_store: ImageStore) -> None:
-    """Who names the image itself, means all of it."""
+    """Removing an image by its id removes all of its names."""
     put(own_store, "a:1")
     image_id = put(own_store, "b:1")
     assert {entry.reference for entry in own_store.remove(image_id)} == {"a:1", "b:1"}
@@ -361,7 +361,7 @@ def test_an_image_goes_by_its_id_under_all_names(own_store: ImageStore) -> None:
 
 
 def test_an_image_that_a_run_uses_is_not_removed(own_store: ImageStore) -> None:
-    """L27: neither by name nor by budget; afterwards it goes."""
+    """L27: an image in use is removed neither by name nor to meet a budget. Later, it can be removed."""
     image_id = put(own_store, "tool:1")
     with own_store.lease(image_id) as lease:
         with pytest.raises(ImageError) as caught:
@@ -374,7 +374,7 @@ def test_an_image_that_a_run_uses_is_not_removed(own_store: ImageStore) -> None:
 
 
 def test_a_budget_takes_what_was_not_used_for_longest(own_store: ImageStore) -> None:
-    """L27: the least recently used image goes first, and no more go than must."""
+    """L27: a prune removes the least recently used images, and no more than needed to meet the budget."""
     ids = {name: put(own_store, name, layer(file("f", name.encode() * 30_000))) for name in ("a:1", "b:1", "c:1")}
     for moment, name in enumerate(("b:1", "a:1", "c:1")):
         own_store.lease(ids[name]).close()
@@ -388,14 +388,14 @@ def test_a_budget_takes_what_was_not_used_for_longest(own_store: ImageStore) -> 
 
 
 def test_a_full_disk_is_reported_before_anything_is_written(own_store: ImageStore) -> None:
-    """L27: an image that cannot fit is refused, with what to do."""
+    """L27: an import that does not fit on the disk is refused, with a hint on how to free space."""
     with pytest.raises(DiskFullError, match="bytes are free") as caught, own_store.incoming(ARCHIVE, 10**18):
         pass
     assert "images prune" in caught.value.hint
 
 
 def test_a_disk_that_fills_up_is_told(own_store: ImageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """L27: running out of room on the way is a full disk, not a damaged image, and nothing stays."""
+    """L27: a disk that fills up during an import is reported as a full disk, and nothing of the import stays."""
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -407,7 +407,7 @@ def test_a_disk_that_fills_up_is_told(own_store: ImageStore, monkeypatch: pytest
 
 
 def test_what_the_source_raises_is_not_the_stores_fault(own_store: ImageStore) -> None:
-    """A connection that ends while a blob comes in stays what it was."""
+    """An error of a blob's source, such as a lost connection, is raised unchanged."""
 
     def broken() -> Iterator[bytes]:
         yield b"some"
@@ -418,7 +418,7 @@ def test_what_the_source_raises_is_not_the_stores_fault(own_store: ImageStore) -
 
 
 def test_a_store_of_somebody_else_is_not_used(tmp_path: Path) -> None:
-    """F05: neither a link nor a file, nor what another account could change, becomes our store."""
+    """F05: a link or a file is refused as a store, and nothing is written to the link's target."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "file").write_text("")
@@ -432,7 +432,7 @@ def test_a_store_of_somebody_else_is_not_used(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_store_that_another_account_owns_is_not_used(tmp_path: Path) -> None:
-    """F05: its owner could exchange what root runs."""
+    """F05: a directory of another user is refused as a store, because that user could replace what root runs."""
     (tmp_path / "theirs").mkdir()
     os.chown(tmp_path / "theirs", 12345, 12345)
     with pytest.raises(ImageError) as caught, ImageStore(tmp_path / "theirs").incoming(ARCHIVE):
@@ -442,7 +442,7 @@ def test_a_store_that_another_account_owns_is_not_used(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"manifests": 1}', b'{"manifests": [{}]}', b"\xff", b"[" * 100_000])
 def test_a_damaged_list_is_told(own_store: ImageStore, data: bytes) -> None:
-    """What cannot be read is not taken for empty: the images would be removed as rubbish."""
+    """A damaged index is an error. If it counted as empty, a prune would delete all images."""
     put(own_store, "tool:1")
     (own_store.directory / "index.json").write_bytes(data)
     for call in (own_store.entries, own_store.prune, lambda: own_store.find("tool:1")):
@@ -452,7 +452,7 @@ def test_a_damaged_list_is_told(own_store: ImageStore, data: bytes) -> None:
 
 
 def test_a_damaged_blob_is_told(own_store: ImageStore) -> None:
-    """H13: content that changed on the disk is not unpacked, and no half tree is taken for whole."""
+    """H13: a layer whose blob changed on the disk is not unpacked, and no part of a tree stays."""
     image_id = put(own_store, "tool:1")
     (own_store.directory / "blobs/sha256" / digest(ROOT)[7:]).write_bytes(layer(file("etc/os", b"bad\n")))
     for _ in range(2):
@@ -464,7 +464,7 @@ def test_a_damaged_blob_is_told(own_store: ImageStore) -> None:
 
 
 def test_leasing_what_is_not_there_is_an_error(own_store: ImageStore) -> None:
-    """An id that the store never had."""
+    """Leasing an id that the store never had is an error."""
     with pytest.raises(ImageError) as caught:
         own_store.lease(digest(b"never"))
     assert caught.value.code == "image-unavailable"
@@ -472,14 +472,14 @@ def test_leasing_what_is_not_there_is_an_error(own_store: ImageStore) -> None:
 
 @pytest.mark.parametrize("reference", ["", "../x", "UPPER", "a b"])
 def test_nothing_else_is_a_reference(own_store: ImageStore, reference: str) -> None:
-    """F06: what is no reference is refused before it could be part of a path."""
+    """F06: a malformed reference is refused, so that it never becomes part of a path."""
     for call in (own_store.find, own_store.remove):
         with pytest.raises(ConfigError):
             call(reference)
 
 
 def test_the_layout_is_one_that_other_tools_read(own_store: ImageStore, tmp_path: Path) -> None:
-    """The store is an OCI image layout: another store imports it as one, under the same id and name."""
+    """The store is an OCI image layout: another store can import it, with the same id and name."""
     image_id = put(own_store, "tool:1", PATH="/bin")
     other = ImageStore(tmp_path / "other")
     assert import_path(other, own_store.directory, "", lambda _line: None) == ("tool:1",)
@@ -490,7 +490,7 @@ def test_the_layout_is_one_that_other_tools_read(own_store: ImageStore, tmp_path
 
 
 def test_nothing_of_the_host_is_in_the_store(own_store: ImageStore, tmp_path: Path) -> None:
-    """F06: no path of the host is written down: not where an archive lay, not where the store does."""
+    """F06: no file of the store contains a host path, neither that of an imported archive nor that of the store."""
     (tmp_path / "secret-place").mkdir()
     path = tmp_path / "secret-place" / "image.tar"
     path.write_bytes(docker_save([ROOT], ["tool:1"]))
@@ -501,7 +501,7 @@ def test_nothing_of_the_host_is_in_the_store(own_store: ImageStore, tmp_path: Pa
 
 
 def test_where_the_store_is_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The environment's word, else a place of the system for root, and of the user for others."""
+    """The store is where a variable says, else in /var/lib for root, or in the user's data directory."""
     assert default_directory({DIRECTORY_VARIABLE: str(tmp_path)}) == tmp_path
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert default_directory({}) == Path("/var/lib/securebench/images")
@@ -512,7 +512,7 @@ def test_where_the_store_is_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_a_lease_is_closed_once(own_store: ImageStore) -> None:
-    """Closing again does not close what has got the same descriptor since."""
+    """Closing a lease again does not close another file that has got the same descriptor."""
     lease = own_store.lease(put(own_store, "tool:1"))
     lease.close()
     read, write = os.pipe()
@@ -522,7 +522,7 @@ def test_a_lease_is_closed_once(own_store: ImageStore) -> None:
 
 
 def test_who_waits_for_an_unpacking_gets_its_tree(own_store: ImageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second lease waits for the first to unpack, and has the whole tree then."""
+    """A second lease waits until the first has unpacked the image, and then gets the complete tree."""
     image_id = put(own_store, "tool:1")
     begun, go_on = threading.Event(), threading.Event()
 
@@ -557,14 +557,14 @@ _LOOKS: dict[str, Callable[[ImageStore, str], object]] = {
 def test_an_image_that_is_removed_while_it_is_looked_at_is_no_damage(
     own_store: ImageStore, monkeypatch: pytest.MonkeyPatch, removed: str, document: int, look: str
 ) -> None:
-    """Another process may remove an image after a reader has read the list: nobody is told to remove the store."""
+    """If another process removes an image during a read, the store is not reported as damaged."""
     put(own_store, "other:1", layer(file("a", b"1")))
     image_id = put(own_store, "tool:1", layer(file("a", b"2")))
     read, wanted = index.read_document, []
 
     def slow(path: Path) -> bytes:
         wanted.append(path)
-        if len(wanted) == 1 + document:  # the list is the first
+        if len(wanted) == 1 + document:  # the first document is the index
             ImageStore(own_store.directory).remove(removed)
         return read(path)
 
@@ -574,7 +574,7 @@ def test_an_image_that_is_removed_while_it_is_looked_at_is_no_damage(
 
 
 def _store_of_his_own(saved: Path, directory: Path) -> list[str]:
-    """Import, look and remove, and return what was seen of the tree, and of the store in the end."""
+    """Import an image and remove it. Return the entries of its tree, and then what is left in the store."""
     store = ImageStore(directory)
     import_path(store, saved, "tool:1", lambda _line: None)
     image = store.find("tool:1")
@@ -590,7 +590,10 @@ def _store_of_his_own(saved: Path, directory: Path) -> list[str]:
 
 
 def _as_nobody(call: Callable[[], list[str]]) -> list[str]:
-    """Return what ``call`` returns in a process of an ordinary user, which may be unable to start an interpreter."""
+    """Return what ``call`` returns in a process of the user nobody.
+
+    The process is forked, because that user may lack the permission to start the Python interpreter.
+    """
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -599,7 +602,7 @@ def _as_nobody(call: Callable[[], list[str]]) -> list[str]:
             os.setgid(65534)
             os.setuid(65534)
             os.write(write, "\n".join(call()).encode())
-        except BaseException as error:  # noqa: BLE001 - told to the parent
+        except BaseException as error:  # noqa: BLE001 - sent to the parent
             os.write(write, repr(error).encode())
         finally:
             os._exit(0)
@@ -612,7 +615,7 @@ def _as_nobody(call: Callable[[], list[str]]) -> list[str]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 def test_a_home_that_cannot_be_entered_holds_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after ``sudo -u`` without ``-H``: looking finds nothing, and making a store says which variable to set."""
+    """With a home that cannot be entered, as after ``sudo -u``, no image is found. An import says what to set."""
     tmp_path.chmod(0o700)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv(DIRECTORY_VARIABLE, raising=False)
@@ -630,7 +633,7 @@ def test_a_home_that_cannot_be_entered_holds_no_store(tmp_path: Path, monkeypatc
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 def test_a_store_of_another_user_is_not_damaged(own_store: ImageStore) -> None:
-    """No hint ever tells its user to delete it: what may not be read says nothing about the store."""
+    """A store that this user may not read is reported as unusable, and the hint does not say to delete it."""
     put(own_store, "tool:1")
     for closed in (own_store.directory / "blobs", own_store.directory / "index.json", own_store.directory):
         with _reachable(own_store.directory):
@@ -641,7 +644,7 @@ def test_a_store_of_another_user_is_not_damaged(own_store: ImageStore) -> None:
 
 
 def test_a_document_that_cannot_be_read_now_is_no_damage(own_store: ImageStore) -> None:
-    """Too many open files is trouble of this process. A document that is missing, or a directory, is damage."""
+    """Having too many files open does not count as damage of the store. A blob that is a directory does."""
     put(own_store, "tool:1")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
@@ -653,7 +656,7 @@ def test_a_document_that_cannot_be_read_now_is_no_damage(own_store: ImageStore) 
     index = own_store.directory / "index.json"
     index.unlink()
     index.symlink_to("/")
-    assert own_store.entries() == ()  # no regular file: no store
+    assert own_store.entries() == ()  # a store without a regular index file counts as missing
     for blob in (own_store.directory / "blobs/sha256").iterdir():
         blob.unlink()
     index.unlink()
@@ -674,7 +677,7 @@ def _problem(call: Callable[[], object]) -> str:
 
 @contextmanager
 def _reachable(directory: Path) -> Iterator[None]:
-    """Let every user pass to ``directory`` and look at what is in it."""
+    """Let all users read ``directory`` and its content. At the end of the block, restore the modes of its parents."""
     above = [path for path in directory.parents if path.is_relative_to(tempfile.gettempdir())]
     modes = [(path, path.stat().st_mode) for path in above]
     for path in above:
@@ -688,7 +691,7 @@ def _reachable(directory: Path) -> Iterator[None]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 def test_an_ordinary_user_has_a_store_of_his_own() -> None:
-    """H11: all of a tree is his; directories that he may not write or enter by their modes are filled, and removed."""
+    """H11: for an ordinary user, directories of any mode are filled and removed, and the user owns every entry."""
     lower = layer(
         directory("ro", mode=0o555, owner=(1, 1)),
         directory("ro/closed", mode=0o000),
@@ -706,7 +709,7 @@ def test_an_ordinary_user_has_a_store_of_his_own() -> None:
 
 
 def test_a_lease_does_not_wait_for_another_to_end(own_store: ImageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that was about to unpack, and finds that another one has and now reads, reads too."""
+    """A lease that was about to unpack an image uses the tree that another, still open lease has just unpacked."""
     image_id = put(own_store, "tool:1")
     held: list[TreeLease] = []
 
@@ -724,7 +727,7 @@ def test_a_lease_does_not_wait_for_another_to_end(own_store: ImageStore, monkeyp
 def test_images_of_tests_are_removed_without_an_exception(
     own_store: ImageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The teardown of a test session may meet missing images, images in use, and a store that cannot be used."""
+    """Removing images of tests does not raise if images are missing or in use, or if the store is unusable."""
     put(own_store, "made:1")
     with own_store.lease(put(own_store, "used:1", layer(file("etc/os", b"two\n")))):
         assert remove_images(own_store, ["missing:1", "used:1", "made:1"]) == []

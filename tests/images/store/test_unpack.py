@@ -1,4 +1,4 @@
-"""Unpacking layers: what an image has, what its layers change, and nothing outside the tree, whatever they try."""
+"""Layers are unpacked into one tree. Hostile layers change nothing outside it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Shape = dict[str, str]
 def unpacked(
     tmp_path: Path, *layers: bytes, limits: ArchiveLimits | None = None, shift: int = 0
 ) -> tuple[Path, Unpacked]:
-    """Unpack archives, one upon the other, and return the root and what was said of it."""
+    """Unpack archives, one on top of the other, and return the root and the statistics."""
     root = tmp_path / "outer" / "root"
     root.mkdir(parents=True)
     ready = []
@@ -56,7 +56,7 @@ def unpacked(
 
 
 def shape(root: Path) -> Shape:
-    """Return what is in a tree: each path, and what lies there."""
+    """Return the paths of a tree, each with its content, its link's target, or ``/`` for a directory."""
     found = {}
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))
@@ -68,7 +68,7 @@ def shape(root: Path) -> Shape:
 
 
 def refused(tmp_path: Path, *layers: bytes, limits: ArchiveLimits | None = None) -> ImageError:
-    """Return the error of an archive that is not unpacked; nothing beside its root was touched."""
+    """Return the error of unpacking these layers. They must not create anything beside the root."""
     with pytest.raises(ImageError) as caught:
         unpacked(tmp_path, *layers, limits=limits)
     assert [path.name for path in (tmp_path / "outer").iterdir()] == ["root"]
@@ -76,7 +76,7 @@ def refused(tmp_path: Path, *layers: bytes, limits: ArchiveLimits | None = None)
 
 
 def test_a_tree_has_what_its_archive_has(tmp_path: Path) -> None:
-    """Files, directories and links come with their content, mode, time and target."""
+    """Files, directories and links are unpacked with their content, mode, time and target."""
     archive = layer(
         directory("./", mode=0o750),
         directory("./etc", mode=0o2755),
@@ -103,7 +103,7 @@ def test_a_tree_has_what_its_archive_has(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_owners_are_shifted(tmp_path: Path) -> None:
-    """H06: nothing in a tree of root's belongs to an account of the host; an owner that no sandbox has is nobody."""
+    """H06: the shift is added to all owner ids. An id that no sandbox has is replaced with that of nobody before."""
     archive = layer(
         directory("d", owner=(33, 34)),
         file("d/su", mode=0o6755),
@@ -173,21 +173,21 @@ LAYERS: Mapping[str, tuple[list[Part], list[Part], Shape]] = {
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_changes_what_is_below(tmp_path: Path, name: str) -> None:
-    """Two layers become one tree, as an engine's overlay shows them."""
+    """Two layers are combined into the tree that an engine's overlay would show."""
     below, above, expected = LAYERS[name]
     root, _ = unpacked(tmp_path, layer(*below), layer(*above))
     assert shape(root) == expected
 
 
 def test_a_replaced_file_does_not_change_its_hard_links(tmp_path: Path) -> None:
-    """H04: a member never writes into a file that is there, only beside it."""
+    """H04: a member replaces an existing file without writing into it, so other hard links keep their content."""
     first = layer(file("a", b"one"), hard_link("b", "a"))
     root, _ = unpacked(tmp_path, first, layer(file("b", b"two")))
     assert shape(root) == {"a": "one", "b": "two"}
 
 
 def test_a_link_of_the_same_layer_is_followed_inside_the_tree(tmp_path: Path) -> None:
-    """H15: an absolute link leads from the tree's root, as in a container, and '..' never above it."""
+    """H15: an absolute link starts at the tree's root, as in a container, and '..' never leads above that root."""
     archive = layer(
         symlink("abs", "/real"),
         symlink("up", "../../../../real"),
@@ -222,7 +222,7 @@ HOSTILE: Mapping[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_cannot_be_is_refused(tmp_path: Path, name: str) -> None:
-    """What no honest tool writes is an error that names layer and member; nothing beside the tree changes."""
+    """A hostile member is refused with an error that names the layer and the reason."""
     archive, reason = HOSTILE[name]
     error = refused(tmp_path, archive)
     assert error.code == "image-malformed"
@@ -231,7 +231,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_a_link_to_the_host_is_data(tmp_path: Path) -> None:
-    """H01, H13: a link that leads to the host is kept as text, and what is written through it stays in the tree."""
+    """H01, H13: a link to a path of the host is kept, and a file written through it stays in the tree."""
     secret = tmp_path / "secret"
     secret.mkdir()
     (secret / "file").write_text("untouched")
@@ -245,13 +245,13 @@ def test_a_link_to_the_host_is_data(tmp_path: Path) -> None:
 
 
 def test_a_hard_link_to_a_symbolic_link_is_that_link(tmp_path: Path) -> None:
-    """H04, H15: it never becomes a link to what lies at the host's path."""
+    """H04, H15: a hard link to a symbolic link is that link, and not a link to a file of the host."""
     root, _ = unpacked(tmp_path, layer(symlink("a", "/etc/passwd"), hard_link("b", "a")))
     assert shape(root) == {"a": "-> /etc/passwd", "b": "-> /etc/passwd"}
 
 
 def test_absolute_paths_are_inside_the_tree(tmp_path: Path) -> None:
-    """H13: as an engine has it, an absolute path begins at the tree's root."""
+    """H13: an absolute path starts at the tree's root, as with an engine."""
     root, _ = unpacked(tmp_path, layer(file(f"{tmp_path}/abs", b"in"), file("//two//slashes/./x", b"x")))
     assert (root / str(tmp_path).lstrip("/") / "abs").read_text() == "in"
     assert not (tmp_path / "abs").exists()
@@ -259,7 +259,7 @@ def test_absolute_paths_are_inside_the_tree(tmp_path: Path) -> None:
 
 
 def test_devices_and_fifos_are_left_out_and_counted(tmp_path: Path) -> None:
-    """H05: nothing in a tree can block a reader or reach a device; what was there before is gone."""
+    """H05: devices and FIFOs are not created but counted, and they remove an existing file of the same name."""
     kinds = {"fifo": tarfile.FIFOTYPE, "char": tarfile.CHRTYPE, "block": tarfile.BLKTYPE}
     above = layer(*(special(name, kind) for name, kind in kinds.items()))
     root, result = unpacked(tmp_path, layer(file("fifo"), file("kept", b"k")), above)
@@ -268,7 +268,7 @@ def test_devices_and_fifos_are_left_out_and_counted(tmp_path: Path) -> None:
 
 
 def test_extended_attributes_are_dropped_and_counted(tmp_path: Path) -> None:
-    """H06, H17: no file capability reaches the host's disk."""
+    """H06, H17: extended attributes are dropped and counted, so no file capability reaches the host's disk."""
     capable = with_pax(file("ping", b"p"), {"SCHILY.xattr.security.capability": "\x01\0\0\x02", "mtime": "1.5"})
     root, result = unpacked(tmp_path, layer(capable))
     assert os.listxattr(root / "ping") == []
@@ -278,7 +278,7 @@ def test_extended_attributes_are_dropped_and_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
 def test_odd_names_are_names(tmp_path: Path, form: int) -> None:
-    """H09: newline, invalid UTF-8, a leading dash, spaces, escapes, long paths: bytes in, the same bytes on disk."""
+    """H09: names with newlines, invalid UTF-8, dashes, spaces or escapes, and long paths, are unpacked unchanged."""
     names = [b"-rf", b" ", b"a\nb", b"\xff\xfe", b"CON", b"x.", b"\x1b[31m", "\u202e".encode(), b"n" * 255, b"A", b"a"]
     deep = b"/".join([b"d" * 60] * 20) + b"/end"
     parts = [file(os.fsdecode(name), name) for name in (*names, deep)]
@@ -288,7 +288,7 @@ def test_odd_names_are_names(tmp_path: Path, form: int) -> None:
 
 
 def test_deep_trees_are_walked_without_recursion_up_to_a_limit(tmp_path: Path) -> None:
-    """H08: 250 levels are unpacked and replaced; three thousand are refused."""
+    """H08: a tree of 250 levels can be unpacked and replaced. A path of 3,000 levels is refused."""
     deep = "/".join(["d"] * 250)
     root, _ = unpacked(tmp_path / "1", layer(file(f"{deep}/f")), layer(file("d", b"flat")))
     assert shape(root) == {"d": "flat"}
@@ -298,19 +298,19 @@ def test_deep_trees_are_walked_without_recursion_up_to_a_limit(tmp_path: Path) -
 
 
 def test_members_are_counted_over_all_layers(tmp_path: Path) -> None:
-    """H08: more members than the limit are refused, however they are spread."""
+    """H08: two layers are refused if they have more members together than the limit."""
     layers = [layer(file("a"), file("b")), layer(file("c"), file("d"))]
     assert refused(tmp_path, *layers, limits=ArchiveLimits(members=3)).code == "image-too-large"
 
 
 def test_bytes_are_counted_over_all_layers(tmp_path: Path) -> None:
-    """H14: each layer is within the limit, both together are not."""
+    """H14: two layers are refused if they have more bytes together than the limit, though each is within it."""
     layers = [layer(file("a", bytes(50_000))), layer(file("b", bytes(50_000)))]
     assert refused(tmp_path, *layers, limits=ArchiveLimits(bytes=80_000)).code == "image-too-large"
 
 
 def test_what_grows_out_of_all_proportion_is_refused(tmp_path: Path) -> None:
-    """H14: a compressed archive that becomes two hundred times as much is a bomb, long before the disk is full."""
+    """H14: a compressed layer that expands to a large multiple of its size is refused."""
     bomb = gzip.compress(layer(file("zeros", bytes(20_000_000))))
     error = refused(tmp_path, bomb, limits=ArchiveLimits(ratio_floor=1_000_000))
     assert error.code == "image-too-large"
@@ -318,7 +318,7 @@ def test_what_grows_out_of_all_proportion_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_digest_of_a_layer_must_be_that_of_the_configuration(tmp_path: Path) -> None:
-    """H13: other content than the image's id stands for is not taken, though it is a sound archive."""
+    """H13: a layer that does not have the digest in the configuration is refused, even if it is a valid archive."""
     root = tmp_path / "root"
     root.mkdir()
     (tmp_path / "layer").write_bytes(layer(file("a", b"other")))
@@ -328,7 +328,7 @@ def test_the_digest_of_a_layer_must_be_that_of_the_configuration(tmp_path: Path)
 
 
 def test_a_full_disk_is_not_the_archives_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the machine lacks stays an OSError here: the store gives it its type."""
+    """A full disk raises an ``OSError``, which the store converts, and not an error of the image."""
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -351,7 +351,7 @@ members = st.one_of(
 
 @given(st.lists(st.lists(members, max_size=6), min_size=1, max_size=3))
 def test_nothing_ever_leaves_the_tree(tmp_path_factory: pytest.TempPathFactory, layers: list[list[Part]]) -> None:
-    """H13: whatever members follow each other, the tree is made or refused, and its surroundings stay as they were."""
+    """H13: any sequence of members is unpacked or refused, and nothing outside the tree changes."""
     tmp_path = tmp_path_factory.mktemp("unpack")
     outside = tmp_path / "outer" / "beside"
     outside.mkdir(parents=True)

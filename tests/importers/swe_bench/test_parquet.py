@@ -1,4 +1,4 @@
-"""Parquet files, read by a library that is an extra: a double of it stands in here."""
+"""Parquet files, read with a fake of pyarrow, which is an optional dependency."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class FakeFile:
-    """What pyarrow makes of a file."""
+    """A fake of pyarrow's ``ParquetFile``."""
 
     rows: list[dict[str, Any]]
     count: int = 1
@@ -29,7 +29,7 @@ class FakeFile:
 
     @property
     def metadata(self) -> SimpleNamespace:
-        """Return the footer's numbers."""
+        """Return the row count and the sizes in the file's footer."""
         group = SimpleNamespace(total_byte_size=self.size)
         return SimpleNamespace(num_rows=self.count, num_row_groups=1, row_group=lambda _: group)
 
@@ -39,7 +39,7 @@ class FakeFile:
         return SimpleNamespace(names=list(self.rows[0]))
 
     def read(self, columns: list[str]) -> SimpleNamespace:
-        """Return the rows, of these columns."""
+        """Return the rows with only these columns."""
         self.columns_read.append(columns)
         kept = [{name: each[name] for name in columns} for each in self.rows]
         return SimpleNamespace(to_pylist=lambda: kept)
@@ -59,14 +59,14 @@ def _install(monkeypatch: pytest.MonkeyPatch, made: FakeFile | Exception) -> Non
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Give a file that is there."""
+    """Return the path of an existing file."""
     path = tmp_path / "rows.parquet"
     path.write_bytes(b"PAR1")
     return path
 
 
 def test_the_columns_that_make_a_task_are_read(monkeypatch: pytest.MonkeyPatch, source: Path) -> None:
-    """Each row has its place, and columns that no task needs are not read at all."""
+    """Each record is located by its row number, and columns that no task needs are not read."""
     file = FakeFile([row(embedding="x" * 100)])
     _install(monkeypatch, file)
     ((place, record),) = parquet_records(source)
@@ -77,7 +77,7 @@ def test_the_columns_that_make_a_task_are_read(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch, source: Path) -> None:
-    """A missing extra is an error that names the command, and the way without."""
+    """If pyarrow is not installed, the error names the command that installs it."""
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ConfigError, match="pip install pyarrow") as caught:
         list(parquet_records(source))
@@ -85,7 +85,7 @@ def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.Monk
 
 
 def test_a_file_that_the_library_refuses_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch, source: Path) -> None:
-    """Whatever the library raises on a broken file becomes one documented error."""
+    """An exception that pyarrow raises for a broken file becomes a ConfigError with a documented code."""
     _install(monkeypatch, RuntimeError("bad footer"))
     with pytest.raises(ConfigError, match="bad footer") as caught:
         list(parquet_records(source))
@@ -96,7 +96,7 @@ def test_a_file_that_the_library_refuses_is_an_error_of_ours(monkeypatch: pytest
 def test_a_bomb_is_refused_before_it_is_unpacked(
     monkeypatch: pytest.MonkeyPatch, source: Path, count: int, size: int
 ) -> None:
-    """H09: the footer's promise of too much is enough, and nothing is read."""
+    """H09: A file whose footer declares too many rows or bytes is refused before any column is read."""
     file = FakeFile([row()], count, size)
     _install(monkeypatch, file)
     with pytest.raises(ConfigError) as caught:

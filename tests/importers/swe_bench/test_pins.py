@@ -1,4 +1,4 @@
-"""Files of pins: ours, the example of the documentation, and what is wrong with others."""
+"""Files of pins: those that SecureBench ships, the examples in the documentation, and invalid ones."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def test_our_own_are_whole() -> None:
-    """Every release that stands in has its setup, its hash, and the commit that a build makes of it."""
+    """Every shipped release has a setup, a SHA-256 digest, and the id of the commit that a build makes from it."""
     pins = shipped_pins()
     assert pins.releases.keys() <= pins.setups.keys()
     for release in pins.releases.values():
@@ -52,7 +52,7 @@ def test_our_own_are_whole() -> None:
 
 
 def test_the_example_of_the_documentation_is_one(tmp_path: Path) -> None:
-    """What the how-to shows can be copied."""
+    """The example in the how-to is a valid file of pins, with setups and releases."""
     (text,) = re.findall(r"```yaml\n(setups:.*?)```", HOW_TO.read_text(), re.DOTALL)
     pins = read_pins(written(tmp_path, text))
     assert pins.setups
@@ -60,7 +60,7 @@ def test_the_example_of_the_documentation_is_one(tmp_path: Path) -> None:
 
 
 def test_compiled_modules_come_from_a_wheel(tmp_path: Path) -> None:
-    """The how-to's steps are a setup's, and the first copies a wheel's compiled files, and no others."""
+    """The install steps in the how-to are valid, and the first copies only the compiled files of a wheel."""
     (text,) = re.findall(r"```yaml\n(    requirements: \[scikit-learn.*?)```", HOW_TO.read_text(), re.DOTALL)
     head = 'setups:\n  - repository: scikit-learn/scikit-learn\n    versions: {"1.3": {}}\n'
     setup = read_pins(written(tmp_path, head + text)).setups["scikit-learn/scikit-learn", "1.3"]
@@ -78,7 +78,7 @@ def test_compiled_modules_come_from_a_wheel(tmp_path: Path) -> None:
 
 
 def test_a_users_pins_go_before_ours(tmp_path: Path) -> None:
-    """For a version in both the user's setup counts as a whole: without a release in it, none of ours stands in."""
+    """For a version with two setups, only the user's is used. If it has no release, the shipped one is ignored."""
     mine = read_pins(written(tmp_path, GOOD))
     both = mine.over(shipped_pins())
     assert both.setups["pallets/flask", "2.3"] == mine.setups["pallets/flask", "2.3"]
@@ -88,7 +88,7 @@ def test_a_users_pins_go_before_ours(tmp_path: Path) -> None:
 
 
 def test_a_setup_becomes_a_recipe(tmp_path: Path) -> None:
-    """Base, Python, pins and steps of a setup are the recipe's; pytest is checked where it is pinned."""
+    """The recipe has the base, Python and install steps of the setup. Without a pin for pytest, it has no checks."""
     setup = Setup(
         repository="pallets/flask",
         versions={"2.3": VersionModel()},
@@ -128,7 +128,7 @@ def test_a_setup_becomes_a_recipe(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_told_by_line_and_column(tmp_path: Path, old: str, new: str, place: str, message: str) -> None:
-    """Nothing is guessed: each mistake is an error at its place in the file."""
+    """Each mistake in a file of pins is an error with its line and column."""
     text = GOOD.replace(old, new)
     assert text != GOOD
     with pytest.raises(ConfigError) as caught:
@@ -138,7 +138,7 @@ def test_what_is_wrong_is_told_by_line_and_column(tmp_path: Path, old: str, new:
 
 
 def test_a_version_is_set_up_once(tmp_path: Path) -> None:
-    """Two setups of one version in one file are an error, at the second."""
+    """Two setups of the same version in one file are an error, reported at the second."""
     again = GOOD.partition("\n")[2]
     with pytest.raises(ConfigError, match=r"pins\.yaml:9:7 .*pallets/flask 2\.3 already has a setup above"):
         read_pins(written(tmp_path, GOOD + again))
@@ -164,7 +164,7 @@ TESTS = {
 def test_what_we_ship_builds_and_its_tests_pass(
     key: tuple[str, str], tmp_path: Path, oci_driver: OciDriver, doomed_images: list[str]
 ) -> None:
-    """The release is built by its recipe, at the commit that the pins name, and tests of it pass in a sandbox."""
+    """Building a shipped release makes the commit that the pins name, and some of its tests pass in a sandbox."""
     repository, version = key
     name = f"{repository.replace('/', '__')}-1"
     one = instance(SourceLocation("rows"), row(repo=repository, version=version, instance_id=name))

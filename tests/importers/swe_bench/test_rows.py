@@ -1,4 +1,4 @@
-"""Rows of SWE-bench become repo_patch tasks: what judges, what is hidden, and what is said to differ."""
+"""Conversion of SWE-bench rows to repo_patch tasks: fields, images, expected tests, and reported differences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PLACE = SourceLocation("rows.jsonl", 3, 1)
 BUILT = SweBenchChoices(build=True, pins=shipped_pins())
-test_files.__test__ = False  # type: ignore[attr-defined] # pytest would take it for a test
+test_files.__test__ = False  # type: ignore[attr-defined] # pytest would collect it as a test
 
 
 def _made(choices: SweBenchChoices | None = None, **changes: Any) -> ImportedInstance:
@@ -30,7 +30,7 @@ def _made(choices: SweBenchChoices | None = None, **changes: Any) -> ImportedIns
 
 
 def test_a_row_becomes_a_task() -> None:
-    """The statement is public, the gold patch hidden, the test patch and the command judge."""
+    """The problem statement becomes the instructions. Gold patch, test patch and test command go into ``eval``."""
     task = _made().row.task
     assert task["family"] == "repo_patch"
     assert task["input"] == {
@@ -47,7 +47,7 @@ def test_a_row_becomes_a_task() -> None:
 
 
 def test_the_authors_image_is_named_as_they_publish_it() -> None:
-    """From a registry, the name is theirs, and the interpreter is that of their environment."""
+    """By default, a task uses the authors' image, and its test command uses the interpreter of that image."""
     task = _made().row.task
     assert task["environment"] == {
         "image": "swebench/sweb.eval.x86_64.pallets_1776_flask-1:latest",
@@ -57,21 +57,21 @@ def test_the_authors_image_is_named_as_they_publish_it() -> None:
 
 
 def test_hints_are_shown_on_demand_alone() -> None:
-    """Hints may give the solution away: left out unless asked for, and that is said."""
+    """Hints may reveal the solution. Unless they are requested, they are left out and reported as lost."""
     assert "hints" not in _made().row.task["input"]
     assert any("hints_text" in note for note in _made().report.lost)
     assert _made(SweBenchChoices(hints=True)).row.task["input"]["hints"] == "it is 2"
 
 
 def test_a_sensitive_path_of_the_gold_patch_is_allowed_and_said() -> None:
-    """Where the solution itself changes a file that is denied by default, a candidate may, too: that one alone."""
+    """A candidate may change a sensitive path that the gold patch changes, and no other. The report names it."""
     made = _made(patch=PATCH.replace("src/flask/app.py", "setup.cfg"))
     assert made.row.task["eval"]["tests"]["candidate_policy"] == {"allow_sensitive_paths": ["setup.cfg"]}
     assert any("setup.cfg" in note for note in made.report.changed)
 
 
 def test_ids_that_no_runner_could_name_are_left_out_by_name() -> None:
-    """An id that was cut at a space is no expectation, and is named; a whole one with a space stays."""
+    """An expected test whose id was cut at a space is left out and reported. A complete id with a space is kept."""
     made = _made(PASS_TO_PASS=["tests/test_app.py::test_p[a", "tests/test_app.py::test_p[a b]"])
     assert made.row.task["eval"]["tests"]["expect"]["pass_to_pass"] == ["tests/test_app.py::test_p[a b]"]
     assert any("test_p[a" in note for note in made.report.lost)
@@ -81,7 +81,7 @@ def test_ids_that_no_runner_could_name_are_left_out_by_name() -> None:
 
 
 def test_what_a_release_lacks_is_not_expected_and_is_said() -> None:
-    """A release that stands in for a commit is named, and the tests that it does not have are no expectation."""
+    """If a release replaces the row's commit, the report names it, and tests that the release lacks are left out."""
     release = shipped_pins().releases["pallets/flask", "2.3"]
     absent = sorted(release.absent)
     made = _made(BUILT, PASS_TO_PASS=["tests/test_app.py::test_one", *absent])
@@ -95,7 +95,7 @@ def test_what_a_release_lacks_is_not_expected_and_is_said() -> None:
 
 
 def test_a_recipe_names_source_and_pins() -> None:
-    """A built image has a recipe: the release by hash, every requirement pinned, and the row's image as its name."""
+    """The recipe of a built image has the image's name, the release with its digest, and pinned requirements."""
     made = _made(BUILT)
     recipe = json.loads(made.image.recipe_text)
     assert recipe["reference"] == made.row.task["environment"]["image"]
@@ -106,7 +106,7 @@ def test_a_recipe_names_source_and_pins() -> None:
 
 @pytest.mark.parametrize("layout", ["flask", "pallets/flask"])
 def test_a_clone_is_taken_where_there_is_one(tmp_path: Path, layout: str) -> None:
-    """A clone at hand is built from at the row's commit, and no release stands in for it."""
+    """If there is a clone, the image is built from the row's commit in it, and not from a release."""
     (tmp_path / layout).mkdir(parents=True)
     made = _made(SweBenchChoices(build=True, repositories=tmp_path, pins=shipped_pins()))
     recipe = json.loads(made.image.recipe_text)
@@ -128,7 +128,7 @@ def test_a_clone_is_taken_where_there_is_one(tmp_path: Path, layout: str) -> Non
     ],
 )  # fmt: skip
 def test_a_row_that_no_task_can_be_made_of_is_refused(changes: dict[str, Any], build: bool, message: str) -> None:
-    """An unknown repository or version, or a test patch without tests, is refused with the reason."""
+    """A row with an unknown repository or version, no test module, or an unsafe path is refused with the reason."""
     with pytest.raises(ConfigError, match=message) as caught:
         _made(SweBenchChoices(build=build, pins=shipped_pins()), **changes)
     assert caught.value.code == "import-row-invalid"
@@ -153,14 +153,14 @@ def test_a_row_that_no_task_can_be_made_of_is_refused(changes: dict[str, Any], b
     ],
 )
 def test_a_record_that_is_none_is_refused(changes: dict[str, Any]) -> None:
-    """A field that is missing, empty or of another kind is an error at the record's place."""
+    """A record with a field that is missing, empty or malformed is refused."""
     with pytest.raises(ConfigError) as caught:
         instance(PLACE, row(**changes))
     assert caught.value.code == "import-row-invalid"
 
 
 def test_lists_and_texts_that_hold_lists_are_the_same_record() -> None:
-    """The digest is of the fields that make the task: not of how a file writes them, nor of others."""
+    """The digest depends only on the fields that define the task, and not on whether a list is written as a string."""
     listed = row(FAIL_TO_PASS=json.loads(row()["FAIL_TO_PASS"]), created_at="2021", hints_text="other", more=1)
     one, other = (imported(instance(PLACE, each), SweBenchChoices()).row for each in (row(), listed))
     assert one.digest == other.digest
@@ -168,7 +168,7 @@ def test_lists_and_texts_that_hold_lists_are_the_same_record() -> None:
 
 
 def test_instances_are_chosen_by_id_and_others_not_looked_at() -> None:
-    """Only the wanted rows are read, in the order asked for; one that is not there is an error."""
+    """Records are chosen by id, in the requested order, and others are not checked. An unknown id is an error."""
     data = b"\n".join(
         json.dumps(each).encode() for each in (row(), {"instance_id": "broken"}, row(instance_id="b__b-2"))
     )
@@ -186,7 +186,7 @@ def test_instances_are_chosen_by_id_and_others_not_looked_at() -> None:
 
 
 def test_paths_are_read_from_headers_alone() -> None:
-    """A removed line that looks like a header names no file, and removed files are not run."""
+    """A removed line that looks like a patch header names no file, and deleted test files are not run."""
     assert changed_paths(TEST_PATCH) == (
         "tests/conftest.py",
         "tests/data.json",
@@ -198,7 +198,7 @@ def test_paths_are_read_from_headers_alone() -> None:
 
 
 def test_each_repository_runs_its_tests_in_its_way() -> None:
-    """Twelve repositories: labels for django's runner, files for sympy's and pytest's."""
+    """All twelve repositories have a recognized command. Django's runner gets module labels, the others get paths."""
     assert len(RUNNERS) == 12
     django = command(RUNNERS["django/django"], "python3", ["tests/a_b/test_c.py"])
     assert django[1] == "./tests/runtests.py"
@@ -222,7 +222,7 @@ DJANGO: dict[str, Any] = {
 
 
 def test_rows_of_django_expect_tests_by_name() -> None:
-    """Ids as unittest prints them and docstring lines are both expected, and no exit code judges."""
+    """Ids as unittest prints them and first lines of docstrings are both kept, and the report counts the latter."""
     made = _made(**DJANGO)
     tests = made.row.task["eval"]["tests"]
     assert tests["expect"] == {"fail_to_pass": DJANGO["FAIL_TO_PASS"], "pass_to_pass": DJANGO["PASS_TO_PASS"]}
@@ -232,7 +232,7 @@ def test_rows_of_django_expect_tests_by_name() -> None:
 
 
 def test_rows_of_sympy_expect_functions() -> None:
-    """Ids are bare function names, and the report says which runner runs them."""
+    """Expected tests of sympy are bare function names, and a note in the report mentions bin/test."""
     made = _made(repo="sympy/sympy", FAIL_TO_PASS=["test_two"], PASS_TO_PASS=["test_one"])
     assert made.row.task["eval"]["tests"]["expect"] == {"fail_to_pass": ["test_two"], "pass_to_pass": ["test_one"]}
     assert any("bin/test" in note for note in made.report.changed)
@@ -242,6 +242,6 @@ def test_rows_of_sympy_expect_functions() -> None:
     ("repository", "path"), [("sympy/sympy", "sympy/testing/runtests.py"), ("django/django", "django/test/runner.py")]
 )
 def test_a_runners_file_that_the_gold_patch_changes_is_allowed(repository: str, path: str) -> None:
-    """A repository's own runner is denied to candidates, except where the solution itself lies there."""
+    """A candidate may change a file of the repository's own test runner if the gold patch changes it."""
     made = _made(**{**DJANGO, "repo": repository, "patch": PATCH.replace("src/flask/app.py", path)})
     assert made.row.task["eval"]["tests"]["candidate_policy"] == {"allow_sensitive_paths": [path]}

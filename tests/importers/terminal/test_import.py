@@ -1,4 +1,4 @@
-"""Task directories become rows: what is public, what is hidden, and what is said of the rest."""
+"""Conversion of task directories to rows: what is public, what is hidden, and what the report says."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _refusal(tmp_path: Path, changes: Changes, *, first: bool = False) -> str:
 
 
 def test_a_harbor_task_becomes_a_row(tmp_path: Path) -> None:
-    """Instruction, time limits and working directory are carried over, and the image's name is its content's."""
+    """A row has the task's instruction, working directory, time and resource limits, and an image named after it."""
     row = _harbor(tmp_path).row.task
     assert row["id"] == "harbor/sum-the-log"
     assert row["input"] == {"instructions": HARBOR["instruction.md"]}
@@ -57,7 +57,7 @@ def test_a_harbor_task_becomes_a_row(tmp_path: Path) -> None:
 
 
 def test_the_checker_is_our_runner_in_isolation(tmp_path: Path) -> None:
-    """The script is not run: our program is, without the working directory, and without the image's packages."""
+    """The checker runs SecureBench's runner in isolation. It sees the image's packages if the script uses pip."""
     row = _harbor(tmp_path).row.task
     command = row["eval"]["checker"]["command"]
     assert command == ["python3", "-I", "-S", "/app/securebench/evaluation_inputs/run_tests.py"]
@@ -68,7 +68,7 @@ def test_the_checker_is_our_runner_in_isolation(tmp_path: Path) -> None:
 
 
 def test_tests_and_solution_are_hidden_and_nowhere_else(tmp_path: Path) -> None:
-    """The image's context holds the environment alone; tests and solution lie among the hidden files."""
+    """Tests and solution are hidden files, and the image's build context does not contain them."""
     for one in (_harbor(tmp_path / "2"), _first(tmp_path / "1")):
         row, trees = finished(one, "site/x", "x")
         image = {path for root, files in trees.items() if root.startswith("images/") for path in files}
@@ -85,7 +85,7 @@ def test_tests_and_solution_are_hidden_and_nowhere_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("read", [_harbor, _first])
 def test_a_task_may_have_no_solution(tmp_path: Path, read: Callable[..., ImportedTask]) -> None:
-    """A solution is listed as hidden only where there is one."""
+    """A solution is reported as hidden only if the task has one."""
     assert "instruction, 2 test files (hidden), solution (hidden)" in read(tmp_path / "with").task.report.carried
     one = read(tmp_path / "without", {"solution/solve.sh": None, "solution.sh": None})
     assert "instruction, 2 test files (hidden)" in one.task.report.carried
@@ -93,7 +93,7 @@ def test_a_task_may_have_no_solution(tmp_path: Path, read: Callable[..., Importe
 
 
 def test_tests_find_their_files_where_they_lie_here(tmp_path: Path) -> None:
-    """`/tests` in a test is written as the place of the tests, in every text, and that is said."""
+    """`/tests` in a test file is replaced by the path of the tests in the checker's sandbox, which the report says."""
     one = _harbor(tmp_path)
     files = next(files for root, files in one.trees.items() if root.endswith("/tests"))
     text = files["test_outputs.py"].data.decode()
@@ -103,7 +103,7 @@ def test_tests_find_their_files_where_they_lie_here(tmp_path: Path) -> None:
 
 
 def test_other_words_with_tests_in_them_stay(tmp_path: Path) -> None:
-    """Only the absolute path `/tests` is moved: not `/app/tests`, `a/tests` or `/tests2`."""
+    """Only the absolute path `/tests` is replaced: not `/app/tests`, `a/tests` or `/tests2`."""
     text = "A = ['/app/tests/x', 'a/tests/y', '/tests2', '/testsuite/', \"/tests\"]\n\n\ndef test_a():\n    pass\n"
     one = _harbor(tmp_path, {"tests/test_outputs.py": text})
     files = next(files for root, files in one.trees.items() if root.endswith("/tests"))
@@ -112,14 +112,14 @@ def test_other_words_with_tests_in_them_stay(tmp_path: Path) -> None:
 
 
 def test_the_plan_names_every_test(tmp_path: Path) -> None:
-    """The names that must be reported are read from the tests' source, methods with their class."""
+    """The test names that a run must report are read from the tests' source. A method's name includes its class."""
     one = _harbor(tmp_path)
     assert one.plan["expected"] == ["test_summary_is_right", "TestProgram::test_program_counts_any_log"]
     assert one.plan["tests"] == ["tests/test_outputs.py"]
 
 
 def test_what_has_no_place_is_reported_by_name(tmp_path: Path) -> None:
-    """Each setting that is not carried over is named: limits, build time, unknown keys, places outside."""
+    """Limits, build time, unknown keys and paths outside the working directory are reported as lost, each by name."""
     toml = HARBOR["task.toml"] + "mystery = 1\n\n[steps]\nx = 1\n"
     tests = TESTS + "\n\ndef test_service():\n    assert open('/etc/nginx.conf').read()\n"
     lost = "\n".join(_harbor(tmp_path, {"task.toml": toml, "tests/test_outputs.py": tests}).task.report.lost)
@@ -128,7 +128,7 @@ def test_what_has_no_place_is_reported_by_name(tmp_path: Path) -> None:
 
 
 def test_an_image_without_python_gets_a_checker_image(tmp_path: Path) -> None:
-    """Where the task's image has no Python, a second recipe adds it, and the agent never sees that image."""
+    """If the task's image has no Python, a second recipe adds it in a separate image for the checker only."""
     one = _harbor(tmp_path, choices=TerminalChoices())
     checker = one.row.task["eval"]["checker"]["image"]
     assert checker != one.row.task["environment"]["image"]
@@ -139,7 +139,7 @@ def test_an_image_without_python_gets_a_checker_image(tmp_path: Path) -> None:
 
 
 def test_the_authors_image_is_taken_on_demand(tmp_path: Path) -> None:
-    """With `registry`, an image that the task names is used, and no recipe is written."""
+    """With the choice `registry`, the image that the task names is used, and no recipe is written."""
     toml = HARBOR["task.toml"] + 'docker_image = "authors/sum:1"\n'
     one = _harbor(tmp_path, {"task.toml": toml}, choices=replace(CHOICES, registry=True))
     assert one.row.task["environment"]["image"] == "authors/sum:1"
@@ -149,7 +149,7 @@ def test_the_authors_image_is_taken_on_demand(tmp_path: Path) -> None:
 
 
 def test_stand_ins_for_base_images_go_into_the_recipe(tmp_path: Path) -> None:
-    """A stand-in is carried to the build, for the images that this Dockerfile begins with."""
+    """The recipe lists a replacement for each base image in the Dockerfile, and no others."""
     choices = TerminalChoices({"ubuntu:24.04": "securebench/python:3.11", "other:1": "x:1"})
     recipe = _harbor(tmp_path, choices=choices).trees["images/sum-the-log"]["recipe.yaml"].data.decode()
     assert '"ubuntu:24.04": "securebench/python:3.11"' in recipe
@@ -157,7 +157,7 @@ def test_stand_ins_for_base_images_go_into_the_recipe(tmp_path: Path) -> None:
 
 
 def test_a_working_directory_may_be_named_where_the_dockerfile_sets_none(tmp_path: Path) -> None:
-    """Without WORKDIR the task is refused, unless the user names the base image's."""
+    """A task without WORKDIR is refused, unless the user passes the working directory of its base image."""
     dockerfile: Changes = {"environment/Dockerfile": "FROM ubuntu:24.04\n"}
     assert "--workdir" in _refusal(tmp_path, dockerfile)
     row = _harbor(tmp_path / "b", dockerfile, choices=replace(CHOICES, workdir="/work")).row.task
@@ -190,12 +190,12 @@ def test_a_working_directory_may_be_named_where_the_dockerfile_sets_none(tmp_pat
 def test_a_harbor_task_that_cannot_be_carried_over_is_refused_with_the_reason(
     tmp_path: Path, changes: Changes, reason: str
 ) -> None:
-    """Nothing is guessed: a task that is not whole, or not safe, is refused, and the reason says why."""
+    """A Harbor task that is incomplete, unsafe or unsupported is refused, and the error states the reason."""
     assert reason in _refusal(tmp_path, changes)
 
 
 def test_a_first_format_task_becomes_a_row(tmp_path: Path) -> None:
-    """Instruction, time limits and image of Terminal-Bench's first format are carried over."""
+    """A task in Terminal-Bench's first format keeps its instruction and time limit, and gets a checker image."""
     row = _first(tmp_path).row.task
     assert row["id"] == "terminal-bench/sum-the-log"
     assert row["input"]["instructions"].startswith("Write /app/count.sh")
@@ -236,14 +236,14 @@ _HEAD = "FROM x\nWORKDIR /app\n"
     ],
 )
 def test_a_hidden_file_that_the_dockerfile_copies_is_refused(tmp_path: Path, steps: str) -> None:
-    """Whatever may bring a hidden file into a layer counts, in any stage, and also if a later step removes it."""
+    """A task is refused if any stage may copy a hidden file into a layer, even if a later step removes it."""
     assert "tests/test_outputs.py" in _refusal(tmp_path, {**_HIDDEN, "environment/Dockerfile": f"{_HEAD}{steps}\n"})
     ignoring_others = {"environment/.dockerignore": "*.md\n!tests\ntests/sim.c\n# tests\n"}
     assert "hidden" in _refusal(tmp_path, {**_HIDDEN, **ignoring_others, "environment/Dockerfile": f"{_HEAD}{steps}\n"})
 
 
 def test_a_solution_with_the_name_of_a_test_hides_nothing(tmp_path: Path) -> None:
-    """Each is looked for in the image, and the name of the hidden files depends on both."""
+    """A solution file with the name of a test does not replace it in the search for copies or in the hidden paths."""
     changes = {**_HIDDEN, "environment/Dockerfile": f"{_HEAD}COPY tests /app/tests\n"}
     twin = {"solution/test_outputs.py": "answer = 42\n"}
     assert "tests/test_outputs.py" in _refusal(tmp_path / "a", {**changes, **twin})
@@ -274,7 +274,7 @@ def test_a_solution_with_the_name_of_a_test_hides_nothing(tmp_path: Path) -> Non
 def test_a_hidden_file_that_merely_lies_in_the_context_does_not_refuse_the_task(
     tmp_path: Path, steps: str, ignore: str
 ) -> None:
-    """What no step takes is not part of the image; the pack's own build context does not hold it at all."""
+    """A hidden file that no step copies is only removed from the pack's build context, and the report names it."""
     files = {**_HIDDEN, "environment/Dockerfile": f"{_HEAD}{steps}\n"}
     one = _harbor(tmp_path, {**files, **({"environment/.dockerignore": ignore} if ignore else {})})
     context = [path for path in one.trees["images/sum-the-log"] if path.startswith("context/tests/")]
@@ -286,13 +286,13 @@ def test_a_hidden_file_that_merely_lies_in_the_context_does_not_refuse_the_task(
     "ignore", ["tests\n!tests/test_outputs.py\n", "test[s]\n", "tests\n!te[s]ts\n", "*/x\n", "test\n"]
 )
 def test_an_ignore_file_that_does_not_surely_leave_it_out_does_not_help(tmp_path: Path, ignore: str) -> None:
-    """Exceptions bring a file back, and a pattern that is not read leaves nothing out."""
+    """A file counts as copied if an exception may include it again, or if no pattern certainly ignores it."""
     files = {**_HIDDEN, "environment/Dockerfile": f"{_HEAD}COPY . .\n", "environment/.dockerignore": ignore}
     assert "hidden" in _refusal(tmp_path, files)
 
 
 def test_a_dockerfile_that_copies_its_whole_directory_gets_it_without_the_tests(tmp_path: Path) -> None:
-    """`COPY . .` brings what is left when tests and solution are taken out, and the report says so."""
+    """For `COPY . .`, the build context does not contain tests and solution, and the report says so."""
     one = _first(tmp_path, {"Dockerfile": "FROM x\nWORKDIR /app\nCOPY . .\n"})
     assert sorted(one.trees["images/sum-the-log"]) == [
         "Dockerfile",
@@ -320,12 +320,12 @@ def test_a_dockerfile_that_copies_its_whole_directory_gets_it_without_the_tests(
 def test_a_first_format_task_that_cannot_be_carried_over_is_refused(
     tmp_path: Path, changes: Changes, reason: str
 ) -> None:
-    """A Dockerfile that brings hidden files, several containers, or another kind of verdict: refused by name."""
+    """A task that copies hidden files, needs several containers or is unsupported is refused with the reason."""
     assert reason in _refusal(tmp_path, changes, first=True)
 
 
 def test_limits_of_a_compose_file_are_carried_and_the_rest_is_named(tmp_path: Path) -> None:
-    """Memory and cpus are kept as metadata, and keys of the service that mean something else are named."""
+    """Limits of memory and CPUs are kept as metadata, and other keys of the service are reported as lost."""
     compose = "services:\n  client:\n    mem_limit: 512m\n    cpus: 2\n    privileged: true\n"
     one = _first(tmp_path, {"docker-compose.yaml": compose})
     assert one.row.task["metadata"]["limits"] == {"memory_gib": 0.5, "cpus": 2.0}
@@ -334,7 +334,7 @@ def test_limits_of_a_compose_file_are_carried_and_the_rest_is_named(tmp_path: Pa
 
 @pytest.mark.parametrize("place", ["tests/link", "environment/link", "link"])
 def test_a_link_is_refused(tmp_path: Path, place: str) -> None:
-    """A link in a task's directory is not followed, wherever it leads."""
+    """A task whose directory contains a symbolic link is refused."""
     directory = lay_out(tmp_path / "sum-the-log", HARBOR)
     (directory / place).symlink_to("/etc/passwd")
     with pytest.raises(ConfigError, match="link: is a link"):
@@ -342,7 +342,7 @@ def test_a_link_is_refused(tmp_path: Path, place: str) -> None:
 
 
 def test_the_digest_is_of_every_file(tmp_path: Path) -> None:
-    """A lock holds to the whole directory: another byte, mode or name is another digest."""
+    """The digest of a row changes if the content or the mode of a file in the task's directory changes."""
     one = _harbor(tmp_path / "a").row.digest
     assert one == _harbor(tmp_path / "b").row.digest
     assert one != _harbor(tmp_path / "c", {"tests/expected.json": '{"errors": 4}\n'}).row.digest

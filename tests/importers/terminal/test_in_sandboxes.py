@@ -1,4 +1,4 @@
-"""Imported tasks in real sandboxes, offline: the solution passes, nothing fails, and no reward file is a verdict."""
+"""Imported tasks in real sandboxes, offline: only the solution passes, and reward files decide nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SOLUTION: Tree = {
     "count.sh": '#!/bin/sh\ngrep -c ^error: "$1"\n',
     "summary.json": '{"errors": 3}',
 }
-"""What the fixture's solution leaves in /app."""
+"""The files in /app after the task's solution has run."""
 
 DAEMON = """\
 #!/bin/sh
@@ -54,12 +54,12 @@ done 2>/dev/null
 echo 2
 exit 0
 """
-"""A program of the candidate that the tests start: it goes on writing rewards, and at every descriptor it can reach."""
+"""A candidate's program that the tests start. It keeps writing rewards, and writes to each descriptor it can open."""
 
 
 @pytest.fixture(scope="module", params=["harbor", "terminal-bench"])
 def view(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> VerifierView:
-    """Give the fixture's task in either format, imported without a network, on the base image."""
+    """Import a task in each format, without a network, and return its verifier view with the base image."""
     root = tmp_path_factory.mktemp("imported")
     files = HARBOR if request.param == "harbor" else TERMINAL_BENCH
     task = lay_out(root / "sum-the-log", files)
@@ -71,7 +71,7 @@ def view(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     pack = load_benchmark_pack(root / "pack" / "manifest.yaml", root / "pack" / "tasks.jsonl")
     (compiled,) = compile_benchmark_pack(pack)
     made = compiled.verifier_view()
-    # The task's own image is built by an engine, in another test: what is judged here lies in the workspace.
+    # Another test builds the task's own image with an engine. These tests need only the files in the workspace.
     return replace(made, environment=replace(made.environment, image=DEFAULT_IMAGE))
 
 
@@ -86,18 +86,18 @@ def _judged(driver: SandboxDriver, view: VerifierView, root: Path, tree: Tree) -
 
 
 def test_the_solution_passes(driver: SandboxDriver, view: VerifierView, tmp_path: Path) -> None:
-    """What the task's solution leaves is accepted, without a network and without a download."""
+    """The files that the task's solution leaves pass, without a network and without a download."""
     result = _judged(driver, view, tmp_path, SOLUTION)
     assert result.passed, (result.reason, result.message, result.metadata)
 
 
 def test_what_nobody_touched_fails(driver: SandboxDriver, view: VerifierView, tmp_path: Path) -> None:
-    """The image's own files alone do not pass."""
+    """A workspace with only the image's own files fails."""
     assert _judged(driver, view, tmp_path, {"app.log": LOG}).reason is FailureReason.CHECK_FAILED
 
 
 def test_a_daemon_that_writes_rewards_does_not_pass(driver: SandboxDriver, view: VerifierView, tmp_path: Path) -> None:
-    """A wrong answer with reward files, planted and rewritten while the tests run, is a wrong answer."""
+    """A wrong answer does not pass, even if reward files are planted and rewritten while the tests run."""
     tree: Tree = {
         **SOLUTION,
         "count.sh": DAEMON,
@@ -121,7 +121,7 @@ PLANTED: Tree = {
 
 
 def test_nothing_that_is_planted_is_found(driver: SandboxDriver, view: VerifierView, tmp_path: Path) -> None:
-    """A02, D01: what a candidate leaves for pytest, Python or the shell to find makes no answer right or wrong."""
+    """A02, D01: Files planted for pytest, Python or the shell do not change the verdict on a wrong or right answer."""
     (tmp_path / "wrong").mkdir()
     (tmp_path / "right").mkdir()
     assert not _judged(driver, view, tmp_path / "wrong", {"app.log": LOG, **PLANTED}).passed

@@ -1,4 +1,4 @@
-"""The program that runs a task's tests: its exit code is 0 only where each test is known to have passed."""
+"""The program that runs a task's tests: it exits with 0 only if all expected tests ran, some passed and none failed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAMES = ["test_one", "TestMore::test_two"]
 
 
 def _lay_out(root: Path, tests: str, **changes: Any) -> list[str]:
-    """Lay a task's tests out as a sandbox has them, and return the command that runs them in ``work``."""
+    """Write a task's tests with the layout of a sandbox, and return the command to run in the directory ``work``."""
     place = root / "inputs"
     (place / "tests").mkdir(parents=True)
     (place / "tests" / "test_outputs.py").write_text(tests)
@@ -51,7 +51,7 @@ def _run(root: Path, tests: str, *, environment: dict[str, str] | None = None, *
         env={
             "PATH": "/usr/bin:/bin",
             "HOME": str(root),
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # a task's packages lack the plugins here, which load slowly
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # the plugins installed here load slowly; no task has them
             **(environment or {}),
         },
         capture_output=True,
@@ -63,7 +63,7 @@ def _run(root: Path, tests: str, *, environment: dict[str, str] | None = None, *
 
 
 def test_tests_that_pass_are_a_pass(tmp_path: Path) -> None:
-    """All expected tests are reported and pass: exit code 0."""
+    """If all expected tests are reported and pass, the exit code is 0."""
     code, output = _run(tmp_path, PASSING)
     assert code == 0, output
     assert "2 tests passed" in output
@@ -87,20 +87,20 @@ def test_tests_that_pass_are_a_pass(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_anything_else_is_a_failure(tmp_path: Path, name: str, tests: str) -> None:
-    """Whatever keeps a test from being known to have passed, the exit code is not 0."""
+    """If a test fails, is missing, or ends the process before its result is reported, the exit code is 1."""
     code, output = _run(tmp_path, tests)
     assert code == 1, (name, output)
 
 
 def test_each_parameter_counts_and_one_that_fails_is_a_failure(tmp_path: Path) -> None:
-    """A test with parameters is there by its name, and fails as a whole with one of them."""
+    """A parametrized test is expected by its name without parameters, and one failing parameter fails the run."""
     text = "import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test_one(n):\n    assert n < {0}\n"
     assert _run(tmp_path / "a", text.format(3), expected=["test_one"])[0] == 0
     assert _run(tmp_path / "b", text.format(2), expected=["test_one"])[0] == 1
 
 
 def test_what_lies_in_the_working_directory_configures_nothing(tmp_path: Path) -> None:
-    """A02: the candidate's conftest.py, ini file, modules and environment change nothing of the run."""
+    """A02: Files in the working directory and environment variables for pytest and Python do not affect the run."""
     work = tmp_path / "work"
     work.mkdir()
     (work / "conftest.py").write_text("import os\nos._exit(0)\n")
@@ -115,7 +115,7 @@ def test_what_lies_in_the_working_directory_configures_nothing(tmp_path: Path) -
 
 
 def test_a_process_of_the_same_user_cannot_reach_it(tmp_path: Path) -> None:
-    """A program that a test starts may open neither the memory nor the descriptors of the processes above it."""
+    """A program that a test starts cannot open memory, environment or descriptors of the test process or its parent."""
     probe = (
         "import os, sys\n"
         "found = []\n"
@@ -143,7 +143,7 @@ def test_a_process_of_the_same_user_cannot_reach_it(tmp_path: Path) -> None:
 
 
 def test_a_descendant_that_stays_does_not_hold_the_verdict_up(tmp_path: Path) -> None:
-    """A child that keeps every descriptor open outlives the tests, and the verdict comes without it."""
+    """The runner does not wait for a child that outlives the tests and keeps every descriptor open."""
     text = (
         "import os, signal\n"
         "def test_one():\n"
@@ -154,17 +154,17 @@ def test_a_descendant_that_stays_does_not_hold_the_verdict_up(tmp_path: Path) ->
         "        file.write(str(child))\n"
     )
     command = _lay_out(tmp_path, text, expected=["test_one"])
-    # The output goes nowhere: reading it to its end would be waiting for the child, too.
+    # The output is discarded: reading it to its end would also wait for the child.
     with subprocess.Popen(command, cwd=tmp_path / "work", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
         try:
             assert run.wait(30) == 0
         finally:
             run.kill()
-            os.kill(int((tmp_path / "work" / "child").read_text()), signal.SIGKILL)  # raises if it is not there
+            os.kill(int((tmp_path / "work" / "child").read_text()), signal.SIGKILL)  # raises if the child has ended
 
 
 def test_a_system_that_cannot_keep_others_out_is_no_pass(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where the system refuses to shut other processes out, no test is run, and nothing passes."""
+    """If the system cannot protect the runner from other processes, no test is run, and the exit code is not 0."""
     (tmp_path / "plan.json").write_text("{}")
     monkeypatch.setattr(run_tests, "HERE", str(tmp_path))
     monkeypatch.setattr(run_tests, "_out_of_reach", lambda: False)

@@ -1,4 +1,4 @@
-"""A task of Terminal-Bench 2's shape, from the authors' directory to a verdict, with nothing but our own commands."""
+"""A task in the format of Terminal-Bench 2, from its directory to a verdict, using only SecureBench's commands."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DAEMON = """\
 done) >/dev/null 2>&1 &
 echo 7
 """
-"""What the agent leaves running, and as a program that the tests will start."""
+"""A script that keeps writing rewards and prints a wrong count. The agent runs it, and so do the tests."""
 
 
 def _run(*arguments: object) -> None:
@@ -50,7 +50,7 @@ def _run(*arguments: object) -> None:
 
 @pytest.fixture(scope="module")
 def pack(docker_driver: DockerDriver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Give the fixture as a pack, its image built from its Dockerfile with a stand-in for the base."""
+    """Yield a pack with the imported task. Its image is built from its Dockerfile, with a replaced base image."""
     root = tmp_path_factory.mktemp("run")
     task = lay_out(root / "sum-the-log", HARBOR)
     lay_out(root / "agent", {"agent.sh": AGENT, "daemon.sh": DAEMON, "solve.sh": SOLUTION})
@@ -67,7 +67,7 @@ def pack(docker_driver: DockerDriver, tmp_path_factory: pytest.TempPathFactory) 
     [("solution", "passed", None), ("nothing", "failed", "check_failed"), ("daemon", "failed", "check_failed")],
 )
 def test_only_the_solution_passes(pack: Path, tmp_path: Path, mode: str, status: str, reason: str | None) -> None:
-    """Offline: the solution passes, nothing fails, and a daemon that rewrites the reward file does not pass."""
+    """The solution passes offline. An agent that does nothing, or only keeps rewriting reward files, fails."""
     config = {
         "schema_version": "0.2",
         "run": {"id": mode, "output_dir": str(tmp_path / "out")},

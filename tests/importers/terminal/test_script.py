@@ -1,4 +1,4 @@
-"""Verifier scripts: those that our runner can stand for are recognised whole, and all others are refused."""
+"""Verifier scripts: a script is recognised only if SecureBench's runner can replace all of it. Others are refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from securebench.importers.terminal.script import UnreadableScriptError, command
 
 
 def test_a_script_that_downloads_its_runner_and_writes_a_reward_is_recognised() -> None:
-    """The shape of Terminal-Bench 2: tests, an environment of their own, and a reward that nobody will read."""
+    """In a script of Terminal-Bench 2, the tests, pytest's own environment and the reward file are recognised."""
     found = read_script(UVX_SCRIPT)
     assert found.tests == ["test_outputs.py"]
     assert found.packages == {}
@@ -18,7 +18,7 @@ def test_a_script_that_downloads_its_runner_and_writes_a_reward_is_recognised() 
 
 
 def test_a_script_of_the_first_format_is_recognised() -> None:
-    """The shape of Terminal-Bench 1: a project of uv, and the tests' directory in a variable."""
+    """In a script of Terminal-Bench 1, a uv project and a variable with the tests' directory are recognised."""
     found = read_script(UV_SCRIPT)
     assert found.tests == ["test_outputs.py"]
     assert (found.pytest_version, found.own_environment, found.writes_reward) == ("8.4.1", True, False)
@@ -42,7 +42,7 @@ def test_a_script_of_the_first_format_is_recognised() -> None:
 def test_other_ways_to_run_pytest_are_recognised(
     line: str, tests: list[str], packages: dict[str, str], own: bool
 ) -> None:
-    """pip, uv and uvx, with packages to add: what the tests need besides pytest is kept."""
+    """Scripts with pip, uv or uvx are recognised, and the packages that they install besides pytest are returned."""
     found = read_script(line)
     assert (found.tests, found.packages, found.own_environment) == (tests, packages, own)
 
@@ -89,7 +89,7 @@ def test_other_ways_to_run_pytest_are_recognised(
     ],
 )
 def test_anything_that_is_not_known_is_refused(line: str) -> None:
-    """One command that our runner may not stand for, and the whole script is refused, with its line."""
+    """A script with a single unknown or unsupported command is refused, and the error has a line number."""
     with pytest.raises(UnreadableScriptError, match=r"line \d"):
         read_script(line)
 
@@ -118,18 +118,18 @@ def test_each_fault_has_a_name(text: str, fault: str) -> None:
 
 
 def test_a_refusal_names_the_line() -> None:
-    """The reason holds where the command stands, continued lines counted, and the command itself."""
+    """The error contains the command and its line number, in which continued lines are counted separately."""
     with pytest.raises(UnreadableScriptError, match=r"line 4: .*start-database --now"):
         read_script("#!/bin/sh\necho \\\n  a\nstart-database --now\npytest /tests\n")
 
 
 def test_system_packages_are_needed_unless_they_only_download() -> None:
-    """What downloads the runner is not needed, unless the tests call it themselves."""
+    """Download tools that a script installs are not needed, unless the tests name them."""
     found = read_script("apt-get install -y curl wget jq\npytest /tests/a.py")
     assert needed_system_packages(found, "subprocess.run(['wget', url])") == ["wget", "jq"]
 
 
 def test_commands_are_told_apart() -> None:
-    """Separators end a command, quotes and comments do not confuse, and pipes stay in it."""
+    """A separator ends a command unless it is quoted, comments are removed, and a pipeline is one command."""
     text = "a 'b; c' # d\ne && f; g | h\n"
     assert [each.words for each in commands(text)] == [("a", "b; c"), ("e",), ("f",), ("g", "|", "h")]

@@ -1,4 +1,4 @@
-"""A task whose base image is replaced may use what only the original has: the report says so."""
+"""Tasks with a replaced base image: the report names programs that they use and the replacement may lack."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def _lost(tmp_path: Path, changes: dict[str, str], stand_in: str = BASE_IMAGE) -
     ],
 )
 def test_a_dockerfile_that_needs_what_the_stand_in_lacks(tmp_path: Path, step: str, lacks: list[str]) -> None:
-    """What a RUN uses is named, unless the Dockerfile installs it."""
+    """A program that a RUN step uses is reported, unless the Dockerfile installs it."""
     assert _lost(tmp_path, {"environment/Dockerfile": f"{FROM}{step}\n"}) == lacks
 
 
 def test_tests_and_solutions_count_too(tmp_path: Path) -> None:
-    """They run in the same image."""
+    """Programs that the tests or the solution use are reported, because both run in the same image."""
     assert _lost(tmp_path, {"tests/test_outputs.py": TESTS_WITH_PYTHON}) == ["python, used by its tests"]
     solution = "#!/bin/sh\npip install click\npython solve.py\n"
     both = {"solution/solve.sh": solution, "tests/test_outputs.py": TESTS_WITH_PYTHON}
@@ -55,7 +55,7 @@ def test_tests_and_solutions_count_too(tmp_path: Path) -> None:
 
 
 def test_a_base_of_the_users_own_is_not_judged(tmp_path: Path) -> None:
-    """What another image has is not known; without a stand-in, the task has its own base."""
+    """Nothing is reported for a replacement that is the user's own image, or if the base image is not replaced."""
     assert _lost(tmp_path, {"tests/test_outputs.py": TESTS_WITH_PYTHON}, "my/python-with-pip:3.11") == []
     task = read_harbor(
         lay_out(tmp_path / "3", HARBOR, {"environment/Dockerfile": FROM, "tests/test_outputs.py": TESTS_WITH_PYTHON})

@@ -1,4 +1,4 @@
-"""The layer that tests run from: out of wheels, nothing of which is run."""
+"""Packages for a task's tests: they are unpacked from wheels, and no code in a wheel is run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_pytest_and_what_it_needs_come_from_a_directory(tmp_path: Path) -> None:
-    """Without an index, pytest and what it depends on are unpacked from wheels that lie there."""
+    """Without a package index, pytest and its dependencies are unpacked from the wheels in a directory."""
     files, wheels = site_files(WheelSource(installed_wheels(tmp_path)), {})
     assert {"pytest/__init__.py", "pluggy/__init__.py", "iniconfig/__init__.py"} <= files.keys()
     assert sorted(name.partition("-")[0] for name in wheels) == [
@@ -31,7 +31,7 @@ def test_pytest_and_what_it_needs_come_from_a_directory(tmp_path: Path) -> None:
 
 
 def test_packages_of_the_tests_are_added(tmp_path: Path) -> None:
-    """What a script adds comes along, at the version that it names, with scripts and data left out."""
+    """A package that a task's script names is unpacked at that version, without the package's scripts."""
     directory = installed_wheels(tmp_path)
     wheel(
         directory,
@@ -45,7 +45,7 @@ def test_packages_of_the_tests_are_added(tmp_path: Path) -> None:
 
 
 def test_a_package_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    """A version that no wheel has is told with what pip said, and never replaced by another."""
+    """If no wheel has the required version, the error names the requirement."""
     with pytest.raises(ConfigError) as caught:
         site_files(WheelSource(installed_wheels(tmp_path)), {"pytest-nothing": "9.9"})
     assert caught.value.code == "import-package-failed"
@@ -54,7 +54,7 @@ def test_a_package_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../outside.py", "/etc/outside.py", "a/../../b.py"])
 def test_a_wheel_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
-    """H08: a member whose name leads out of the layer makes the whole wheel unusable."""
+    """H08: A wheel with a member outside the target directory is refused."""
     directory = installed_wheels(tmp_path)
     wheel(directory, "extra", {name: "x = 1\n"})
     with pytest.raises(ConfigError) as caught:
@@ -63,7 +63,7 @@ def test_a_wheel_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_a_wheel_that_needs_a_url_is_refused(tmp_path: Path) -> None:
-    """I26: pip would run the code of a source archive to read what it needs."""
+    """I26: A wheel that needs a package from a URL is refused: pip would run the code of a source archive."""
     backend = '[build-system]\nrequires = []\nbuild-backend = "evil"\nbackend-path = ["."]\n'
     code = f"open({str(tmp_path / 'canary')!r}, 'w')\n"
     with tarfile.open(tmp_path / "evil-1.0.tar.gz", "w:gz") as archive:
@@ -81,7 +81,7 @@ def test_a_wheel_that_needs_a_url_is_refused(tmp_path: Path) -> None:
 
 
 def test_pip_is_not_a_module_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I26: an import often runs in a directory of downloaded tasks."""
+    """I26: A ``pip.py`` in the working directory, which may contain downloaded tasks, is not run."""
     (tmp_path / "pip.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'w')\n")
     monkeypatch.chdir(tmp_path)
     site_files(WheelSource(installed_wheels(tmp_path / "wheels")), {})
@@ -89,7 +89,7 @@ def test_pip_is_not_a_module_of_the_working_directory(tmp_path: Path, monkeypatc
 
 
 def test_a_link_in_a_wheel_is_refused(tmp_path: Path) -> None:
-    """A member that is a symbolic link is none that a wheel may have."""
+    """A wheel with a member that is a symbolic link is refused."""
     directory = installed_wheels(tmp_path)
     path = wheel(directory, "extra", {})
     with zipfile.ZipFile(path, "a") as archive:
@@ -103,7 +103,7 @@ def test_a_link_in_a_wheel_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("member", ["extra.py", "extra-1.0.dist-info/METADATA"])
 def test_a_damaged_wheel_is_refused(tmp_path: Path, member: str) -> None:
-    """A compressed member that cannot be decompressed is an error of the wheel."""
+    """A wheel with a member that cannot be decompressed is refused."""
     path = wheel(tmp_path, "extra", {})
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(member, "x = 1\n" * 100)

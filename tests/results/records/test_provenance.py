@@ -1,4 +1,4 @@
-"""Where a verdict comes from."""
+"""The provenance of a verdict."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PRODUCER = CommandHarnessProducer(CommandConfig(command=("agent",)))
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Path:
-    """Give an agent's directory."""
+    """Return an agent's directory with two files and a link."""
     root = tmp_path / "agent"
     (root / "lib").mkdir(parents=True)
     (root / "agent.py").write_text("print('hello')\n")
@@ -43,7 +43,7 @@ def command(agent_dir: Path | None = None) -> HarnessConfig:
 
 
 def test_what_is_no_file_is_refused(agent: Path) -> None:
-    """A pipe would block whoever reads it."""
+    """An agent's directory with a pipe is refused, because reading the pipe would block."""
     os.mkfifo(agent / "pipe")
     with pytest.raises(ConfigError) as caught:
         agent_digest(agent)
@@ -51,13 +51,13 @@ def test_what_is_no_file_is_refused(agent: Path) -> None:
 
 
 def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
-    """An agent's directory that is not there is an error that names it."""
+    """If the agent's directory does not exist, the error names it."""
     with pytest.raises(ConfigError, match="missing"):
         agent_digest(tmp_path / "missing")
 
 
 def test_harness(agent: Path) -> None:
-    """The digest of a harness covers settings, names of variables and the agent's files, but not where they are."""
+    """The digest of a harness covers settings, names of variables and the agent's files, but not their location."""
     one = harness_provenance(command(agent), PRODUCER)
     assert one["type"] == "command"
     assert harness_provenance(command(agent.rename(agent.parent / "elsewhere")), PRODUCER) == one
@@ -77,7 +77,7 @@ def test_harness(agent: Path) -> None:
 
 
 def test_where_texts_for_a_model_are_does_not_count(tmp_path: Path) -> None:
-    """What is in them is part of the agent's identity instead."""
+    """The paths of examples and instructions do not change a harness's digest: their contents are recorded instead."""
     (tmp_path / "prompt").write_text("Be brief.")
     configs = [
         ModelConfig(
@@ -93,14 +93,14 @@ def test_where_texts_for_a_model_are_does_not_count(tmp_path: Path) -> None:
 
 
 def test_framework() -> None:
-    """The framework is named by its version and by the digest of its sources (M17)."""
+    """The framework's provenance has its version and the digest of its sources, and is computed once (M17)."""
     found = framework_provenance()
     assert set(found) == {"version", "digest"}
     assert found is framework_provenance()
 
 
 def test_driver() -> None:
-    """A record says which driver ran it, what was beneath, what that held a sandbox to and what not."""
+    """A driver's provenance has its name, runtime and version, and what it does and does not enforce."""
     info = DriverInfo("oci", "crun", "1.8", {"kernel": "6"}, enforced=("network", "seccomp"), weaker=("memory",))
     assert driver_provenance(info) == {
         "name": "oci",
@@ -112,6 +112,6 @@ def test_driver() -> None:
 
 
 def test_json_digest_does_not_depend_on_order() -> None:
-    """Two objects with the same fields have the same digest."""
+    """The order of an object's keys does not change its digest, but the type of a value does."""
     assert json_digest({"a": 1, "b": [2]}) == json_digest({"b": [2], "a": 1})
     assert json_digest({"a": 1}) != json_digest({"a": "1"})

@@ -55,7 +55,7 @@ FAILED = ["failure_reason", "failure_phase", "failure_message"]
     ],
 )
 def test_fields(status: VerificationStatus, verifier: Output | None, extra: list[str]) -> None:
-    """A record has the fields that its status calls for, and no other."""
+    """A record has exactly the fields that belong to its status and output."""
     fields = record(status=status, verifier=verifier).to_json(7)
     assert sorted(fields) == sorted([*ALWAYS, *extra])
     assert fields["hidden_values"] == "<redacted>"
@@ -64,7 +64,7 @@ def test_fields(status: VerificationStatus, verifier: Output | None, extra: list
 
 @pytest.mark.parametrize(("status", "passed", "score"), [(STATUS.PASSED, True, 1.0), (STATUS.FAILED, False, 0.0)])
 def test_score(status: VerificationStatus, passed: bool, score: float) -> None:
-    """A verdict is binary."""
+    """A passed task has the score 1.0, and a failed task 0.0."""
     fields = record(status=status).to_json(0)
     assert (fields["passed"], fields["score"]) == (passed, score)
 
@@ -80,21 +80,21 @@ def test_score(status: VerificationStatus, passed: bool, score: float) -> None:
     ],
 )
 def test_what_a_verdict_rests_on(metadata: dict[str, Any], assurance: str) -> None:
-    """What a verifier says of its evidence is one word at the top of the record, and read back from there."""
+    """The assurance, computed from the verifier's metadata, is a field of the record and is read back from its line."""
     task_record = record(assurance=assurance_of(metadata))
     assert task_record.to_json(0)["assurance"] == assurance
     assert read_entry(task_record.line(0)).assurance == assurance
 
 
 def test_evidence_of_an_unknown_kind_is_refused() -> None:
-    """Evidence that nobody knows is not taken for the best kind."""
+    """Evidence of an unknown kind is refused, and does not count as full assurance."""
     with pytest.raises(ValueError, match="hearsay"):
         assurance_of({"evidence": {"kind": "hearsay"}})
 
 
 @pytest.mark.parametrize("value", [None, "", "perfect", 1])
 def test_a_pass_says_what_it_rests_on(value: object) -> None:
-    """A recorded pass without a known assurance is no record: it would count as better than it is."""
+    """A recorded pass with a missing or unknown assurance is refused, so that it cannot count as better than it is."""
     line = record().line(0).replace(b'"assurance": "full"', b'"assurance": ' + json.dumps(value).encode())
     with pytest.raises((TypeError, ValueError)):
         read_entry(line)
@@ -103,14 +103,14 @@ def test_a_pass_says_what_it_rests_on(value: object) -> None:
 
 
 def test_key_order_is_stable() -> None:
-    """The keys of two records of one kind stand in one order, that of the documentation."""
+    """The keys of two records of the same kind have the same order, and the first seven are those of ``ALWAYS``."""
     first, second = (list(record(name).to_json(0)) for name in ("a", "b"))
     assert first == second
     assert first[:7] == ALWAYS[:7]
 
 
 def test_control_characters_are_kept_as_data() -> None:
-    """What an agent printed is kept whole, and nothing of it stands raw in the file (M13)."""
+    """Control characters that an agent printed are kept, but only in escaped form in the line of the record (M13)."""
     nasty = "\x1b[2J\x07\u202e\x00\udcff\x9b\n"
     line = record(producer=Output(stdout=nasty)).line(0)
     assert all(byte >= 0x20 for byte in line[:-1])
@@ -119,7 +119,7 @@ def test_control_characters_are_kept_as_data() -> None:
 
 
 def test_a_record_is_one_line() -> None:
-    """A record ends with the only newline in it."""
+    """The line of a record contains a single newline, even if the agent's output has several line breaks."""
     assert record(producer=Output(stdout="a\nb\u2028c\x85d\x1ce\n")).line(0).count(b"\n") == 1
 
 
@@ -133,19 +133,19 @@ def test_a_record_is_one_line() -> None:
     ],
 )
 def test_candidate(kind: CandidateKind, name: str, value: str) -> None:
-    """One field names the candidate; a workspace is named by its digest, never by a path of the host."""
+    """Only the field for its kind contains the candidate; a workspace is named by its digest, never by a host path."""
     fields = candidate_fields(CandidateArtifact(kind, "abc", 2, Path("/host/secret")), "42")
     shown = {key: item for key, item in fields.items() if item is not None}
     assert shown == {name: value, "candidate_digest": "abc", "candidate_redacted": False}
 
 
 def test_no_candidate() -> None:
-    """Where there is no candidate, the fields are there and empty."""
+    """Without a candidate, the candidate fields are present and ``None``."""
     assert set(candidate_fields(None, None).values()) == {None}
 
 
 def test_entry_of_a_line() -> None:
-    """What is kept in memory of a record is read back from its line."""
+    """The summary of a record, which is kept in memory, is read from the record's line."""
     entry = read_entry(record("x", STATUS.FAILED).line(3))
     assert (entry.task_id, entry.status, entry.sequence, entry.attempt) == ("x", STATUS.FAILED, 3, 1)
     assert (entry.reason, entry.message) == ("wrong_answer", "not the answer")
@@ -168,7 +168,7 @@ def test_entry_of_a_line() -> None:
     ids=str,
 )
 def test_inconsistent_lines_are_refused(change: dict[str, object]) -> None:
-    """A line that contradicts itself is no record; above all it is no pass."""
+    """A line with contradictory or invalid fields is refused, and above all is not read as a pass."""
     line = json.dumps({**record().to_json(0), **change}).encode()
     with pytest.raises((ValueError, TypeError)):
         read_entry(line)
@@ -176,13 +176,13 @@ def test_inconsistent_lines_are_refused(change: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("line", [b"[]", b"3", b"{", b"", b'{"a": NaN}', b"\xff", b'"passed"'])
 def test_other_lines_are_refused(line: bytes) -> None:
-    """What is not a JSON object is no record."""
+    """A line that is not a JSON object is refused."""
     with pytest.raises((ValueError, TypeError)):
         read_entry(line)
 
 
 def test_comparable_drops_what_differs_between_honest_runs() -> None:
-    """Times, attempts and the order of a journal do not tell two runs apart; everything else does."""
+    """Records that differ only in times, attempt, usage and sequence compare equal; another pack is a difference."""
     first = record(provenance={"attempt": 1, "durations": {"a": 1}, "started_at": "x", "usage": {}, "pack": "p"})
     again = record(provenance={"attempt": 2, "durations": {}, "started_at": "y", "pack": "p"})
     other = record(provenance={"attempt": 1, "pack": "q"})
@@ -191,7 +191,7 @@ def test_comparable_drops_what_differs_between_honest_runs() -> None:
 
 
 def test_comparable_looks_inside_metadata_and_nowhere_else() -> None:
-    """A duration is dropped wherever metadata holds it; a public value of the same name stays."""
+    """A duration is dropped from metadata at any depth, but ``usage`` in the resource summary stays."""
     summary = [{"name": "usage", "value": {"usage": 1}}]
     fields = record(
         producer=Output(metadata={"runs": [{"duration_seconds": 1, "exit_code": 0}]}), resource_summary=summary
@@ -238,7 +238,7 @@ def test_comparable_looks_inside_metadata_and_nowhere_else() -> None:
     ids=str,
 )
 def test_a_record_that_contradicts_itself_is_none(status: VerificationStatus, change: dict[str, object]) -> None:
-    """Status, passed, score and failure say one thing (M07)."""
+    """A record with an invalid field, or whose score or failure contradicts its status, is refused (M07)."""
     whole = record(status=status).to_json(0)
     assert read_record(json.dumps(whole).encode()) == whole
     with pytest.raises((TypeError, ValueError)):
@@ -246,7 +246,7 @@ def test_a_record_that_contradicts_itself_is_none(status: VerificationStatus, ch
 
 
 def test_a_record_of_the_version_before_is_trial_one_without_tags() -> None:
-    """Version 2 is still read. It has neither field, and a record that mixes both versions is refused."""
+    """A record of version 2, which has no fields ``trial`` and ``tags``, is read as trial 1 without tags."""
     older = {**record().to_json(0), "record_version": 2}
     del older["trial"], older["tags"], older["previous"]
     assert read_record(json.dumps(older).encode()) == {**older, "trial": 1, "tags": []}
@@ -258,7 +258,7 @@ _REQUIRED = ["score", "passed", "failure_reason", "failure_phase", "record_versi
 
 @pytest.mark.parametrize("missing", _REQUIRED)
 def test_a_record_that_lacks_something_is_none(missing: str) -> None:
-    """A verdict with no score, or a failure with no reason, is not read as something else."""
+    """A failed record that lacks a required field, such as its score or reason, is refused."""
     whole = record(status=STATUS.FAILED).to_json(0)
     del whole[missing]
     with pytest.raises((TypeError, ValueError)):
@@ -274,7 +274,7 @@ def test_a_record_that_lacks_something_is_none(missing: str) -> None:
     ],
 )
 def test_a_key_that_stands_twice_is_refused(old: bytes, new: bytes) -> None:
-    """Another reader might take the other one (M07)."""
+    """A record with a duplicate key is refused, because another JSON reader might use the other value (M07)."""
     line = record(status=STATUS.FAILED).line(0)
     assert old in line
     with pytest.raises(ValueError, match="duplicate key"):
@@ -282,14 +282,14 @@ def test_a_key_that_stands_twice_is_refused(old: bytes, new: bytes) -> None:
 
 
 def test_every_reason_is_of_one_status() -> None:
-    """The reasons of the infrastructure are those after which a task has no score."""
+    """The reasons documented below "Infrastructure" are exactly those after which a task has no score."""
     section = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "failures.md").read_text()
     of_errors = section.partition("## Infrastructure")[2]
     assert {reason for reason in FailureReason if f'<a id="{reason.value}"></a>' in of_errors} == INFRASTRUCTURE_REASONS
 
 
 def test_a_long_message_is_cut_visibly() -> None:
-    """A hint that ends in the middle of a word looks like a whole one otherwise."""
+    """A truncated message ends with an ellipsis, so that it does not look complete."""
     line = json.loads(record("x", STATUS.FAILED).line(3))
     messages = {size: "x" * size for size in (300, 301)}
     found = {

@@ -59,7 +59,7 @@ def pieces(text: str, length: int = 10) -> set[str]:
 
 @pytest.mark.parametrize("encode", ENCODINGS.values(), ids=ENCODINGS)
 def test_found_in_every_encoding(encode: Callable[[str], str]) -> None:
-    """A secret is taken out whatever form it was printed in (F13)."""
+    """A secret is redacted in every encoding in which it was printed (F13)."""
     encoded = encode(SECRET)
     redacted = Redactor([SECRET]).text(f"before {encoded} after")
     assert REDACTED in redacted
@@ -75,13 +75,13 @@ def test_found_in_every_encoding(encode: Callable[[str], str]) -> None:
     name=st.sampled_from(sorted(set(ENCODINGS) - {"base64, wrapped"})),
 )
 def test_nothing_of_any_secret_is_left(secret: str, before: str, after: str, name: str) -> None:
-    """Whatever the secret and its surroundings, the whole of it is never in the result (F13)."""
+    """For any secret and any text around it, the complete secret is never in the result (F13)."""
     encoded = ENCODINGS[name](secret) if secret.isprintable() or name == "plain" else secret
     assert encoded not in Redactor([secret]).text(before + encoded + after)
 
 
 def test_short_values_stay_in_texts() -> None:
-    """An answer ``A`` does not blank every A (F14)."""
+    """Short secrets stay in texts: an answer ``A`` must not blank every A (F14)."""
     redactor = Redactor(["A", "42", "Mercury"])
     assert redactor.text("Answer: A, because 42. Mercury!") == "Answer: A, because 42. Mercury!"
 
@@ -90,7 +90,7 @@ def test_short_values_stay_in_texts() -> None:
     "field", ["answer", "Expected_Answer", "expected", "expected_output", "tolerance", "reference"]
 )
 def test_fields_are_redacted_whatever_they_hold(field: str) -> None:
-    """A key that names a secret, or says that it holds what was expected, loses even a short value and a number."""
+    """If a key names a secret or an expected result, its value is redacted, even if it is short or a number."""
     redactor = Redactor.for_task(task(public={}, inputs={}, hidden={"answer": "A", "tolerance": 0.1}))
     values: list[JsonValue] = ["A", 0.1, ["A"], {"x": "A"}, None, True]
     for value in values:
@@ -98,7 +98,7 @@ def test_fields_are_redacted_whatever_they_hold(field: str) -> None:
 
 
 def test_listed_choices_do_not_show_which_one_is_right() -> None:
-    """Only the right one of several strings would be missing, in an agent's list or in a list of public choices."""
+    """The right choice stays in an agent's list and in a list of public choices: its absence would reveal it."""
     choices: JsonValue = ["Paris", "Rome", "Oslo"]
     redactor = Redactor.for_task(task(public={"choices": choices}, inputs={}, hidden={"answer": "Paris", "label": "B"}))
     listed: JsonValue = {"choices": choices, "labels": ["A", "B", "C"]}
@@ -107,7 +107,7 @@ def test_listed_choices_do_not_show_which_one_is_right() -> None:
 
 
 def test_equal_strings_are_redacted_in_metadata() -> None:
-    """A verifier's value that equals a secret is removed, however short; a text that contains it stays readable."""
+    """A string in a verifier's metadata that equals a short secret is redacted; a text that contains it stays."""
     assert Redactor(["A"]).value({"matched": "A", "note": "A good try", "n": [1, "A"]}, lines=True) == {
         "matched": REDACTED,
         "note": "A good try",
@@ -116,13 +116,13 @@ def test_equal_strings_are_redacted_in_metadata() -> None:
 
 
 def test_what_a_verifier_must_say_stays() -> None:
-    """Verifier, version, phase and reason are ours: they stand even when an answer happens to equal one (F14)."""
+    """Verifier, version, phase and reason are words of SecureBench and stay, even if an answer equals one (F14)."""
     fields = {"verifier": "short_answer", "version": "1", "phase": "verify", "reason": "wrong_answer"}
     assert Redactor(fields.values()).value(dict(fields)) == fields
 
 
 def test_every_string_in_every_lane_but_the_public_one_is_secret() -> None:
-    """Strings nested in hidden values and in evaluation inputs are secrets, and so is the JSON of the whole (F13)."""
+    """Nested strings of hidden values and evaluation inputs are redacted, and so is the JSON of a value (F13)."""
     hidden: dict[str, JsonValue] = {
         "rubric": {"accepted": ["first secret phrase"], "more": [{"deep": "second secret phrase"}]}
     }
@@ -139,7 +139,7 @@ def structured(family: str, public: dict[str, JsonValue], inputs: dict[str, Json
 
 
 def test_structure_is_no_secret() -> None:
-    """Paths, directories and policies that a family declares as structure stay, content does not (104, 171)."""
+    """Paths, directories and policies that a family declares as structure stay; content is redacted (104, 171)."""
     tests: JsonValue = {
         "source": "command",
         "command": ["python3", "-m", "pytest", "-q", "tests/test_secret_thing.py"],
@@ -161,7 +161,7 @@ def test_structure_is_no_secret() -> None:
 
 
 def test_what_a_verifier_says_of_its_isolation_stays() -> None:
-    """The record of a task with `tests.isolation: shared` says `shared` (104)."""
+    """In the record of a task with ``tests.isolation: shared``, the word ``shared`` stays (104)."""
     tests: JsonValue = {"source": "inline", "code": "assert double(3) == 6", "isolation": "shared"}
     redactor = structured("code_completion", {}, {"tests": tests})
     fields: dict[str, JsonValue] = {"isolation": "shared", "assurance": "lower", "note": "shared"}
@@ -169,7 +169,7 @@ def test_what_a_verifier_says_of_its_isolation_stays() -> None:
 
 
 def test_needed_commands_are_structure() -> None:
-    """An event names the commands that the policy denied (145)."""
+    """``needed_commands`` stay, because an event names the commands that the policy denied (145)."""
     inputs: dict[str, JsonValue] = {
         "checker": {"command": "chroot / true && grep -q 4711 result"},
         "needed_commands": ["chroot"],
@@ -180,7 +180,7 @@ def test_needed_commands_are_structure() -> None:
 
 
 def test_every_field_is_content_unless_it_is_declared_to_be_structure() -> None:
-    """Each field that is shown in records was decided on: a new one is secret until somebody adds it here."""
+    """Only these fields are declared as structure, which is shown in records. A new field is secret by default."""
     declared = {name: structure_fields(name) for name, family in FAMILIES.items() if family.active}
     assert {name: fields for name, fields in declared.items() if fields} == {
         "free_response": ["rubric.votes", "rubric.template", "rubric.max_bytes"],
@@ -214,7 +214,7 @@ PATCH = (
 
 
 def applied(tmp_path: Path, patch: str) -> str:
-    """Return `src/calc.py` after git applied ``patch``."""
+    """Return the content of ``src/calc.py`` after git applied ``patch``."""
     (tmp_path / "src").mkdir(parents=True)
     file = tmp_path / "src" / "calc.py"
     file.write_text("def add(a, b):\n    return a - b\n# src/calc.py, end of the secret_of_the_repository\n")
@@ -239,7 +239,7 @@ def applied(tmp_path: Path, patch: str) -> str:
     ],
 )
 def test_git_applies_a_redacted_patch(tmp_path: Path, secrets: list[str]) -> None:
-    """Whatever is secret, the recorded patch applies, and what it adds holds none of it (171)."""
+    """Whatever is secret, a redacted patch still applies, and its added lines contain no secret (171)."""
     patch = Redactor(secrets).patch(PATCH, cap=10_000)
     text = applied(tmp_path, patch)
     assert text.count("\n") == 7
@@ -249,7 +249,7 @@ def test_git_applies_a_redacted_patch(tmp_path: Path, secrets: list[str]) -> Non
 
 
 def test_a_patch_over_its_cap_is_whole_files(tmp_path: Path) -> None:
-    """What does not fit is left out file by file, so that git applies the rest."""
+    """Files that do not fit into the cap are left out completely, so that git applies the rest."""
     large = PATCH + PATCH.partition("diff --git a/new.py")[0].replace("calc", "other") * 3
     patch = Redactor().patch(large, cap=len(PATCH) + 40)
     assert patch.startswith(PATCH)
@@ -258,13 +258,13 @@ def test_a_patch_over_its_cap_is_whole_files(tmp_path: Path) -> None:
 
 
 def test_a_credential_goes_from_names_too() -> None:
-    """A credential outranks a patch that applies: an agent may name a file by it."""
+    """A credential is redacted even in the name of a file, although the patch then no longer applies."""
     patch = Redactor(credentials=["sk-live-0123"]).patch(PATCH.replace("new.py", "sk-live-0123.py"), cap=10_000)
     assert "sk-live-0123" not in patch
 
 
 def test_what_is_public_is_no_secret() -> None:
-    """The right choice of a question stays readable among the choices: to blank it would point at it (F14)."""
+    """The right choice of a question stays readable among the choices, because blanking it would reveal it (F14)."""
     choices = ["the mitochondrion", "the nucleus itself"]
     redactor = Redactor.for_task(task(public={"choices": list(choices)}, inputs={}, hidden={"answer": choices[1]}))
     assert redactor.text(" or ".join(choices)) == " or ".join(choices)
@@ -272,21 +272,21 @@ def test_what_is_public_is_no_secret() -> None:
 
 
 def test_identities_stay() -> None:
-    """A task whose id holds the answer keeps its id."""
+    """The id of a task stays, even if it is also the answer."""
     one = task(public={}, inputs={}, hidden={"answer": "pack/one"})
     assert Redactor.for_task(one).text("task pack/one") == "task pack/one"
 
 
 @pytest.mark.parametrize("credential", ["tok3n", "sk-live-0123456789abcdef"])
 def test_credentials_go_everywhere(credential: str) -> None:
-    """The value of a variable of ``harness.env`` is taken out even where it is short or public."""
+    """The value of a variable of ``harness.env`` is redacted, even if it is short or public."""
     redactor = Redactor.for_task(task(public={"q": credential}, inputs={}, hidden={}), [credential])
     assert credential not in redactor.text(f"key={credential}!")
     assert redactor.value({credential: 1}) == {REDACTED: 1}
 
 
 def test_lines_of_a_secret_in_what_a_verifier_printed() -> None:
-    """One line of the tests, as a failed assertion shows it, is taken out of a verifier's output (F13)."""
+    """A single line of hidden tests, as a failed assertion shows it, is redacted only with ``lines`` (F13)."""
     code = "def check():\n    assert double(21) == 42\n"
     redactor = Redactor([code])
     printed = "E   assert double(21) == 42\nE   where 41 = double(21)"
@@ -298,16 +298,16 @@ def test_lines_of_a_secret_in_what_a_verifier_printed() -> None:
     "printed", ["self.assertEqual(candidate(", "self", "        self.assertEqual(candidate(7), 4x\n"]
 )
 def test_hostile_output_is_searched_quickly(printed: str) -> None:
-    """A megabyte of what ten thousand hidden lines begin with takes a second at most: one alone took minutes."""
+    """A megabyte of the common beginning of 10,000 hidden lines is searched in seconds. It once took minutes."""
     lines = (f"        self.assertEqual(candidate({number}), {number * 7919})" for number in range(10_000))
     redactor = Redactor().with_files(["\n".join(lines)], ())
     text = (printed * (MIB // len(printed) + 1))[:MIB]
     with processor_seconds(5):
-        assert redactor.text(text, cap=MIB, lines=True) == text  # 0.3 s, on a machine that does nothing else
+        assert redactor.text(text, cap=MIB, lines=True) == text  # 0.3 s on an idle machine
 
 
 def test_a_patch_of_many_credentials_is_searched_quickly() -> None:
-    """An agent knows its own key, and may write it on each of many lines."""
+    """A patch with a credential on each of 20,000 lines, which an agent may write, is redacted in seconds."""
     added = "+key\n" * 20_000
     patch = f"diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -0,0 +1,20000 @@\n{added.replace('key', 'sk-0123456789')}"
     redactor = Redactor(credentials=["sk-0123456789"])
@@ -316,7 +316,7 @@ def test_a_patch_of_many_credentials_is_searched_quickly() -> None:
 
 
 def test_the_longest_of_several_secrets_goes() -> None:
-    """Where one secret begins with another, or with a part of it, the whole of the one that stands there is found."""
+    """If several secrets have the same beginning, the longest one in the text is redacted completely."""
     secrets = ["secret one", "secret one and two", "secret one and two and three " + "x" * 300 + "end"]
     redactor = Redactor(secrets)
     for secret in secrets:
@@ -325,14 +325,14 @@ def test_the_longest_of_several_secrets_goes() -> None:
 
 
 def test_clips_and_says_so() -> None:
-    """A text is cut at its cap, and the record says how much was left out (L17)."""
+    """A text longer than its cap is cut, and a note at its end says how much was left out (L17)."""
     assert Redactor().text("x" * 50, cap=20) == "x" * 20 + "\n[clipped: 30 more characters]"
     assert Redactor().text("x" * 20, cap=20) == "x" * 20
 
 
 @pytest.mark.parametrize("start", range(10, 31))
 def test_a_secret_across_the_cap_leaves_no_part(start: int) -> None:
-    """Where a text is cut in the middle of a secret, no beginning of it is left."""
+    """If a text is cut in the middle of a secret, the beginning of the secret is not left."""
     text = "." * start + "TOP-SECRET-VALUE" + "." * 40
     redacted = Redactor(["TOP-SECRET-VALUE"]).text(text, cap=30)
     assert "TOP" not in redacted
@@ -340,14 +340,14 @@ def test_a_secret_across_the_cap_leaves_no_part(start: int) -> None:
 
 
 def test_many_secrets_before_the_cap_do_not_pull_a_later_one_in() -> None:
-    """Replacing shortens a text; what lay beyond the cap does not move into sight unredacted."""
+    """Redaction shortens a text, but no unredacted secret from beyond the cap moves into the result."""
     text = "TOP-SECRET-VALUE-THAT-IS-LONG " * 40
     redacted = Redactor(["TOP-SECRET-VALUE-THAT-IS-LONG"]).text(text, cap=100)
     assert "SECRET" not in redacted
 
 
 def test_cost_is_linear_in_the_text() -> None:
-    """A thousand secrets in a megabyte of output take a second or two, not minutes (L17)."""
+    """The search for 1,000 secrets in a megabyte of output takes a second or two, not minutes (L17)."""
     rng = random.Random(0)
     letters = string.ascii_letters + string.digits + " \n"
     secrets = ["".join(rng.choices(letters, k=40)) for _ in range(1000)]
@@ -358,18 +358,18 @@ def test_cost_is_linear_in_the_text() -> None:
 
 
 def test_numbers_of_metadata_are_finite() -> None:
-    """What JSON cannot hold becomes text."""
+    """NaN and infinity, which JSON does not allow, become text."""
     assert Redactor().value({"a": float("nan"), "b": float("inf"), "c": 1.5}) == {"a": "nan", "b": "inf", "c": 1.5}
 
 
 def test_nothing_to_hide_changes_nothing() -> None:
-    """Without secrets a text is what it was."""
+    """Without secrets, a text is not changed."""
     text = "Some text\n\twith <redacted> and \x00 in it"
     assert Redactor().text(text) == text
 
 
 def test_the_name_of_a_harness_is_ours() -> None:
-    """A harness is named in its record, also where a task's tests hold the same word."""
+    """The name in the field ``harness`` stays, even if a secret is the same word."""
     redactor = Redactor(["command"], fields=["tests"])
     redacted = redactor.mapping({"harness": "command", "said": "command"}, lines=True)
     assert redacted == {"harness": "command", "said": REDACTED}

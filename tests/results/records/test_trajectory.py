@@ -1,4 +1,4 @@
-"""``trajectories/``."""
+"""The trajectories of a run, in ``trajectories/``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HIDDEN = "the-hidden-answer"
 
 
 def kept(directory: Path, text: str) -> tuple[list[Any], dict[str, Any]]:
-    """Keep a trajectory, and return its lines and what a record says of it."""
+    """Write a trajectory, check its description for the record, and return its lines and that description."""
     path = trajectory_file(directory / "trajectories", "task")
     metadata = keep_trajectory(path, text, Redactor([HIDDEN], credentials=[KEY]))
     assert [name.name for name in path.parent.iterdir()] == ["task.jsonl"]
@@ -36,14 +36,14 @@ def kept(directory: Path, text: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 def test_steps_are_kept_in_order(tmp_path: Path) -> None:
-    """Each line of the agent's is a JSON value of the file, which the record names by its place in the run's."""
+    """The file has the agent's JSON lines in order. Its path in the record is relative to the run directory."""
     lines, metadata = kept(tmp_path, '{"step": 1, "text": "a"}\n\n{"step": 2, "ok": true, "n": 1.5}\n')
     assert lines == [{"step": 1, "text": "a"}, {"step": 2, "ok": True, "n": 1.5}]
     assert metadata["path"] == "trajectories/task.jsonl"
 
 
 def test_nothing_secret_is_kept(tmp_path: Path) -> None:
-    """J15, F13: keys and hidden values are taken out of every text, also escaped ones and keys of objects."""
+    """J15, F13: credentials and hidden values are removed from all texts, including nested ones and keys of objects."""
     step = {"text": f"{KEY} {HIDDEN}", "deep": [{KEY: f"\x00{KEY}"}], "answer": "B"}
     lines, _ = kept(tmp_path, json.dumps(step) + "\nplain " + KEY)
     assert KEY not in json.dumps(lines)
@@ -66,7 +66,7 @@ def test_nothing_secret_is_kept(tmp_path: Path) -> None:
     ],
 )
 def test_whatever_a_line_holds_the_file_is_json(tmp_path: Path, line: str) -> None:
-    """What a hostile agent prints becomes JSON that every reader takes, and breaks nothing."""
+    """Any line of a hostile agent becomes one ASCII line of valid JSON, and the next line is kept."""
     lines, _ = kept(tmp_path, f"{line}\n{{}}")
     assert len(lines) == 2
     assert lines[1] == {}
@@ -76,21 +76,21 @@ def test_whatever_a_line_holds_the_file_is_json(tmp_path: Path, line: str) -> No
 
 
 def test_what_is_too_much_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file is bounded, and its last line says how much more there was."""
+    """Lines beyond the maximum size are left out, and the last line of the file counts them."""
     monkeypatch.setattr(trajectory, "MAX_TRAJECTORY", 30)
     lines, _ = kept(tmp_path, "".join(f'{{"step": {number}}}\n' for number in range(9)))
     assert lines == [{"step": 0}, {"step": 1}, {"left_out": 7}]
 
 
 def test_so_is_what_comes_in_too_many_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An agent that floods its trajectory with tiny steps holds nobody up."""
+    """Lines beyond the maximum number are left out and counted, so that many tiny steps do not delay the run."""
     monkeypatch.setattr(trajectory, "MAX_LINES", 2)
     lines, _ = kept(tmp_path, "1\n" * 1000)
     assert lines == [1, 1, {"left_out": 998}]
 
 
 def test_a_later_attempt_leaves_nothing_of_an_earlier_one(tmp_path: Path) -> None:
-    """What is done again has a trajectory of its own, or none."""
+    """Writing a trajectory again replaces the old one, and ``discard`` removes a trajectory if there is one."""
     kept(tmp_path, '{"first": 1}\n{"first": 2}')
     assert kept(tmp_path, '{"second": 1}')[0] == [{"second": 1}]
     path = trajectory_file(tmp_path / "trajectories", "task")
@@ -101,7 +101,7 @@ def test_a_later_attempt_leaves_nothing_of_an_earlier_one(tmp_path: Path) -> Non
 
 
 def test_a_disk_without_room_is_trouble_with_the_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trajectory that cannot be written is raised, and none is left half."""
+    """If a trajectory cannot be written, ``StorageError`` is raised and no partial file is left."""
 
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")

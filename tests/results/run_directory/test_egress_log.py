@@ -1,4 +1,4 @@
-"""``egress.jsonl``."""
+"""The egress log, ``egress.jsonl``."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ KEY = "sk-canary-0123456789"
 
 
 def opened(directory: Path) -> EgressLog:
-    """Return the log in ``directory``, open."""
+    """Open the log in ``directory``."""
     return EgressLog(directory / EGRESS_LOG, Redactor(credentials=[KEY]))
 
 
 def logged(directory: Path) -> list[dict[str, Any]]:
-    """Return what is logged."""
+    """Return the logged decisions."""
     return [json.loads(line) for line in (directory / EGRESS_LOG).read_bytes().splitlines()]
 
 
 def test_a_decision_is_a_line_at_once(tmp_path: Path) -> None:
-    """Each decision is on disk as it is made, with its numbers as numbers."""
+    """Each decision is in the file as soon as it is logged, and numbers stay numbers."""
     decision: dict[str, JsonValue] = {
         "time": 1.5,
         "task_id": "a",
@@ -52,7 +52,7 @@ def test_a_decision_is_a_line_at_once(tmp_path: Path) -> None:
 
 
 def test_an_earlier_part_stays_but_for_its_torn_line(tmp_path: Path) -> None:
-    """A resumed run continues after the last whole line; a torn one is kept aside."""
+    """A resumed run continues after the last complete line, and moves an incomplete line to another file."""
     for number, left in enumerate((b'{"task_id": "a"}\n{"task_', b"{"), start=1):
         (tmp_path / EGRESS_LOG).write_bytes(left)
         with opened(tmp_path) as log:
@@ -63,7 +63,7 @@ def test_an_earlier_part_stays_but_for_its_torn_line(tmp_path: Path) -> None:
 
 
 def test_no_key_and_no_line_of_its_own_comes_in_by_a_host(tmp_path: Path) -> None:
-    """J15, M13: what a sandbox asked for is redacted, clipped and escaped."""
+    """J15, M13: a host that a sandbox requested is redacted, clipped and escaped, so it adds no key and no line."""
     with opened(tmp_path) as log:
         log({"task_id": "a", "host": f"{KEY}.evil.example\n{{}}\x1b[2J", "reason": "x" * 5000, "odd": [KEY]})
     text = (tmp_path / EGRESS_LOG).read_bytes()
@@ -74,7 +74,7 @@ def test_no_key_and_no_line_of_its_own_comes_in_by_a_host(tmp_path: Path) -> Non
 
 
 def test_a_task_that_asks_without_end_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """J18: one task has a bounded number of lines, the last of which says so; others still have theirs."""
+    """J18: the lines of one task are limited and the last one says so; another task is still logged."""
     monkeypatch.setattr(egress_log, "MAX_LINES_A_TRIAL", 3)
     with opened(tmp_path) as log:
         for number in range(10):
@@ -87,7 +87,7 @@ def test_a_task_that_asks_without_end_fills_no_disk(tmp_path: Path, monkeypatch:
 
 
 def test_a_full_log_is_said_to_be_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log as a whole is bounded, also over several parts of a run, and says what it lacks."""
+    """The size of the log is limited, including lines from before a resume, and ``trouble`` says that it is full."""
     monkeypatch.setattr(egress_log, "MAX_BYTES", 40)
     with opened(tmp_path) as log:
         log({"task_id": "a"})
@@ -103,7 +103,7 @@ def test_a_full_log_is_said_to_be_full(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_decision_that_cannot_be_logged_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int | None
 ) -> None:
-    """A disk without room, or with too little, is told to who decides, and leaves no half a line."""
+    """If the disk has room for no line or only a part of it, the caller gets an error and no partial line is left."""
     real = os.write
 
     def full(descriptor: int, data: bytes) -> int:
@@ -122,7 +122,7 @@ def test_a_decision_that_cannot_be_logged_is_an_error(
 
 
 def test_late_decisions_are_no_fault(tmp_path: Path) -> None:
-    """What is said after the log was closed is dropped, and written to no other file."""
+    """A decision that arrives after the log was closed is dropped without an error."""
     with opened(tmp_path) as log:
         pass
     log({"task_id": "late"})
@@ -130,14 +130,14 @@ def test_late_decisions_are_no_fault(tmp_path: Path) -> None:
 
 
 def test_lines_of_many_threads_stay_whole(tmp_path: Path) -> None:
-    """Forty tasks at once log whole lines."""
+    """Lines that eight threads log at the same time are complete and not mixed."""
     with opened(tmp_path) as log, ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: log({"task_id": str(number % 8), "host": "h" * 200}), range(400)))
     assert len(logged(tmp_path)) == 400
 
 
 def test_it_is_never_written_through_a_link(tmp_path: Path) -> None:
-    """A link in the run directory is refused."""
+    """A symbolic link in place of the log is refused."""
     (tmp_path / EGRESS_LOG).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StorageError):
         opened(tmp_path)

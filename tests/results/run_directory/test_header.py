@@ -1,4 +1,4 @@
-"""``run.json``."""
+"""The header of a run, ``run.json``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DECISIVE: dict[str, Any] = {
 
 
 def header(images: dict[str, str] | None = None, **changes: Any) -> RunHeader:
-    """Return a header with some sections changed."""
+    """Return a header with ``images`` and with the sections in ``changes`` replaced or added."""
     return RunHeader(
         decisive={**DECISIVE, **changes},
         images=images or {"base": "sha256:1"},
@@ -34,7 +34,7 @@ def header(images: dict[str, str] | None = None, **changes: Any) -> RunHeader:
 
 
 def test_read_back(tmp_path: Path) -> None:
-    """A header is read as it was written."""
+    """A header that was written is read back unchanged."""
     written = header()
     written.write(tmp_path)
     assert read_header(tmp_path) == written
@@ -53,7 +53,7 @@ def test_read_back(tmp_path: Path) -> None:
     ],
 )
 def test_a_header_is_read_strictly(tmp_path: Path, old: str, new: str) -> None:
-    """Keys that are unknown or stand twice, and values of another kind, are refused."""
+    """Unknown keys, duplicate keys and invalid values are refused."""
     header().write(tmp_path)
     text = (tmp_path / HEADER).read_text()
     assert old in text
@@ -64,7 +64,7 @@ def test_a_header_is_read_strictly(tmp_path: Path, old: str, new: str) -> None:
 
 
 def test_a_pipe_in_the_place_of_a_header_is_not_waited_for(tmp_path: Path) -> None:
-    """It is refused at once."""
+    """A pipe in place of a header is refused at once."""
     os.mkfifo(tmp_path / HEADER)
     with pytest.raises(ConfigError) as caught:
         read_header(tmp_path)
@@ -72,13 +72,13 @@ def test_a_pipe_in_the_place_of_a_header_is_not_waited_for(tmp_path: Path) -> No
 
 
 def test_no_header(tmp_path: Path) -> None:
-    """A directory without one has none."""
+    """In a directory without ``run.json``, no header is found."""
     assert read_header(tmp_path) is None
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", f'{{"header_version": {HEADER_VERSION}}}', "\udcff"])
 def test_damage_is_refused(tmp_path: Path, content: str) -> None:
-    """A header that cannot be understood resumes nothing."""
+    """A header that is not JSON or lacks fields is refused as damaged."""
     (tmp_path / HEADER).write_text(content, errors="surrogateescape")
     with pytest.raises(ConfigError) as caught:
         read_header(tmp_path)
@@ -86,7 +86,7 @@ def test_damage_is_refused(tmp_path: Path, content: str) -> None:
 
 
 def test_a_header_of_the_version_before_is_only_read(tmp_path: Path) -> None:
-    """A run of version 2 can be looked at, but not resumed."""
+    """A header of version 2 can be read with ``older``, but is refused otherwise, as when a run is resumed."""
     header().write(tmp_path)
     text = (tmp_path / HEADER).read_text().replace(f'"header_version": {HEADER_VERSION}', '"header_version": 2')
     (tmp_path / HEADER).write_text(text)
@@ -97,7 +97,7 @@ def test_a_header_of_the_version_before_is_only_read(tmp_path: Path) -> None:
 
 
 def test_trials_may_only_grow() -> None:
-    """A resumed run may try each task more often, which is recorded, but not less often."""
+    """A resumed run may have more trials of each task, and the header is updated; fewer trials are refused."""
     assert header(trials=2).resumed_by(header(trials=5)).decisive["trials"] == 5
     for now in (1, None, True):
         with pytest.raises(ConfigError, match="trials was 2 when the run began") as caught:
@@ -107,7 +107,7 @@ def test_trials_may_only_grow() -> None:
 
 @pytest.mark.parametrize("version", [HEADER_VERSION - 1, HEADER_VERSION + 1])
 def test_a_run_of_another_format_is_told_from_damage(tmp_path: Path, version: int) -> None:
-    """Who upgrades in the middle of a run is told so, and not to restore what is whole."""
+    """A header of another version is reported as such and not as damaged, for users who upgrade during a run."""
     (tmp_path / HEADER).write_text(f'{{"header_version": {version}, "of_that_version": 1}}')
     with pytest.raises(ConfigError, match=f"expected format {HEADER_VERSION}, got {version}") as caught:
         read_header(tmp_path)
@@ -129,7 +129,7 @@ def test_a_run_of_another_format_is_told_from_damage(tmp_path: Path, version: in
     ],
 )
 def test_a_change_is_refused_by_name(change: dict[str, Any], named: str) -> None:
-    """What could change a verdict must be as it was, and the error names what is not (L05)."""
+    """A change that could affect a verdict is refused, and the error names what changed (L05)."""
     with pytest.raises(ConfigError) as caught:
         header().resumed_by(header(**change))
     assert caught.value.code == "resume-mismatch"
@@ -137,14 +137,14 @@ def test_a_change_is_refused_by_name(change: dict[str, Any], named: str) -> None
 
 
 def test_a_header_without_settings_names_the_configuration() -> None:
-    """As one of an earlier release, which had only its digest."""
+    """If the header has only the digest of the harness, as in earlier releases, the error names its configuration."""
     digests = [{"type": "command", "digest": digit * 64} for digit in "ab"]
     with pytest.raises(ConfigError, match="the configuration of the harness is not the same as when the run began"):
         header(harness=digests[0]).resumed_by(header(harness=digests[1]))
 
 
 def test_another_securebench_is_named_as_such() -> None:
-    """Most users who see this have updated it, and changed nothing of theirs that they could undo."""
+    """If SecureBench itself changed, the hint says so, because most users then changed no setting of their own."""
     with pytest.raises(ConfigError) as caught:
         header().resumed_by(header(framework={"version": "0.1.0", "digest": "f2"}))
     (problem,) = caught.value.problems
@@ -152,7 +152,7 @@ def test_another_securebench_is_named_as_such() -> None:
 
 
 def test_every_change_is_named_at_once() -> None:
-    """All that changed is told in one go."""
+    """One error lists all changes."""
     with pytest.raises(ConfigError) as caught:
         header().resumed_by(header({"base": "sha256:2"}, run_id="x", limits={"memory": 1}))
     assert [str(p).split(" was ")[0] for p in caught.value.problems] == [
@@ -163,7 +163,7 @@ def test_every_change_is_named_at_once() -> None:
 
 
 def test_a_moved_tag_is_refused() -> None:
-    """An image reference that means another image now is a change (L05)."""
+    """An image reference that now refers to another image is refused (L05)."""
     with pytest.raises(ConfigError, match=r"images\.base was 'sha256:1'"):
         header().resumed_by(header({"base": "sha256:2"}))
 
@@ -175,7 +175,7 @@ def test_more_images_are_no_change() -> None:
 
 
 def test_a_resumed_run_is_the_same_run() -> None:
-    """A resumed run keeps the time and the nonce of its beginning (M11)."""
+    """A resumed run keeps its original time of creation and nonce (M11)."""
     first, later = header(), header()
     merged = first.resumed_by(later)
     assert (merged.created_at, merged.nonce) == (first.created_at, first.nonce)

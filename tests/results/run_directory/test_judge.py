@@ -1,4 +1,4 @@
-"""How well a judge agrees with known grades, as run.json says it."""
+"""How well a judge model agrees with known grades, as ``run.json`` records it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from securebench.results.run_directory.judge import JudgeAgreement, read_agreeme
     ],
 )
 def test_kappa_is_that_of_cohen(counts: tuple[int, int, int, int], agreement: float, kappa: float) -> None:
-    """Agreement beyond chance."""
+    """Agreement and Cohen's kappa follow from the four counts, and are read back from JSON."""
     found = JudgeAgreement(*counts)
     assert found.agreement == pytest.approx(agreement)
     assert found.kappa == pytest.approx(kappa)
@@ -28,7 +28,7 @@ def test_kappa_is_that_of_cohen(counts: tuple[int, int, int, int], agreement: fl
 
 
 def test_pairs_are_counted() -> None:
-    """The known grade comes first."""
+    """Pairs of a known grade and a verdict are counted by their four combinations."""
     assert JudgeAgreement.of([(True, True), (True, False), (False, True), (False, False), (False, False)]) == (
         JudgeAgreement(true_pass=1, false_pass=1, true_fail=2, false_fail=1)
     )
@@ -39,6 +39,6 @@ def test_pairs_are_counted() -> None:
     [{"kappa": 0.9}, {"agreement": 1}, {"items": 51}, {"true_pass": True}, {"false_pass": -5}, {"extra": 1}],
 )
 def test_a_result_that_contradicts_itself_is_refused(changes: dict[str, Any]) -> None:
-    """Everything follows from the four counts."""
+    """Contradictory values, invalid counts and unknown keys in a calibration are refused."""
     with pytest.raises(ValueError, match="calibration"):
         read_agreement({**JudgeAgreement(20, 5, 15, 10).to_json(), **changes})

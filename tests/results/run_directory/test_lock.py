@@ -25,7 +25,7 @@ with RunLock(Path(sys.argv[1])):
 
 
 def test_two_processes(tmp_path: Path) -> None:
-    """A second process is refused and told who has the directory; a killed owner's lock is gone with it (L11)."""
+    """The error for a second process names the owner of the lock, and the lock of a killed owner is released (L11)."""
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
@@ -39,13 +39,13 @@ def test_two_processes(tmp_path: Path) -> None:
 
 
 def test_one_process_twice(tmp_path: Path) -> None:
-    """Two runs of one process do not share a directory either (L11)."""
+    """Two runs in the same process cannot use the same directory (L11)."""
     with RunLock(tmp_path), pytest.raises(ConfigError, match="another process is using"), RunLock(tmp_path):
         pass
 
 
 def test_a_clean_end_leaves_nothing(tmp_path: Path) -> None:
-    """The owner's note goes when the owner does."""
+    """The file that names the owner of the lock is removed when the lock is released."""
     with RunLock(tmp_path):
         assert (tmp_path / OWNER_FILE).exists()
     assert not list(tmp_path.iterdir())
@@ -53,7 +53,7 @@ def test_a_clean_end_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("note", ["", "{}", "[1]", '{"pid": "x", "since": 1}', "\udcff"])
 def test_an_unreadable_note(tmp_path: Path, note: str) -> None:
-    """The note is for people: what stands in it decides nothing."""
+    """A directory stays locked if the file that names the owner has invalid content: the file is only for messages."""
     with RunLock(tmp_path):
         (tmp_path / OWNER_FILE).write_text(note, errors="surrogateescape")
         with pytest.raises(ConfigError, match="process unknown"), RunLock(tmp_path):
@@ -72,7 +72,7 @@ def test_an_unreadable_note(tmp_path: Path, note: str) -> None:
 def test_file_systems_without_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception]
 ) -> None:
-    """Where a lock cannot be had, the run does not begin (L22)."""
+    """A run does not start if its directory cannot be locked (L22)."""
 
     def refuse(*_: object) -> None:
         raise OSError(code, os.strerror(code))
@@ -83,7 +83,7 @@ def test_file_systems_without_locks(
 
 
 def test_descriptors_are_closed(tmp_path: Path) -> None:
-    """Neither a refusal nor an end leaves a descriptor open."""
+    """Neither a refused lock nor a released lock leaves a file descriptor open."""
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(5):
         with RunLock(tmp_path), pytest.raises(ConfigError), RunLock(tmp_path):

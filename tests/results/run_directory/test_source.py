@@ -1,4 +1,4 @@
-"""A run directory says where its pack was, to its owner only."""
+"""The file of a run directory that records where the pack of the run is. Only its owner can read it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from securebench.tester_config import BenchmarkPaths
 
 
 def test_paths_come_back_as_they_were(tmp_path: Path) -> None:
-    """Any path that a file can have is read back, and only the owner can read the file."""
+    """A path with any bytes is read back unchanged, and only the owner can read the file."""
     odd = Path(os.fsdecode(b"/packs/\xff \n\xc3\xa9"))
     source = PackSource.of(BenchmarkPaths(odd / "manifest.yaml", odd / "tasks.jsonl"))
     source.write(tmp_path)
@@ -24,14 +24,14 @@ def test_paths_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_relative_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later command may have another working directory."""
+    """Relative paths of a pack are made absolute: a later command may have another working directory."""
     monkeypatch.chdir(tmp_path)
     source = PackSource.of(BenchmarkPaths(Path("pack/manifest.yaml"), Path("pack/tasks.jsonl")))
     assert (source.manifest, source.tasks) == (tmp_path / "pack/manifest.yaml", tmp_path / "pack/tasks.jsonl")
 
 
 def test_a_run_of_somebody_else_has_none(tmp_path: Path) -> None:
-    """The file is never published."""
+    """A run directory without the file has no source: the file is never published."""
     assert read_source(tmp_path) is None
 
 
@@ -50,7 +50,7 @@ def test_a_run_of_somebody_else_has_none(tmp_path: Path) -> None:
     ],
 )
 def test_other_content_is_an_error(content: bytes, tmp_path: Path) -> None:
-    """Nothing is guessed: the error names the file and the option that replaces it."""
+    """Invalid content is an error that names the option to use instead."""
     (tmp_path / SOURCE_FILE).write_bytes(content)
     with pytest.raises(ConfigError, match="does not say where the pack is") as caught:
         read_source(tmp_path)
@@ -59,7 +59,7 @@ def test_other_content_is_an_error(content: bytes, tmp_path: Path) -> None:
 
 
 def test_something_that_is_no_file_is_an_error(tmp_path: Path) -> None:
-    """A FIFO would block for ever."""
+    """A FIFO in place of the file is refused: reading it would block for ever."""
     os.mkfifo(tmp_path / SOURCE_FILE)
     with pytest.raises(ConfigError) as caught:
         read_source(tmp_path)

@@ -1,4 +1,4 @@
-"""The Docker driver on the real engine: what the conformance suite, which holds every driver, does not ask."""
+"""Tests of the Docker driver, most of them on a real engine, that go beyond the conformance suite of all drivers."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ SLEEP = Command(argv=("sleep", "60"), timeout_seconds=90)
 
 
 def containers(engine: Engine, run_id: str) -> list[dict[str, Any]]:
-    """Return the containers of a run, in whatever state."""
+    """Return the containers of a run, in any state."""
     return list(engine.client.containers(all=True, filters={"label": f"{RUN_LABEL}={run_id}"}))
 
 
 def gone(engine: Engine, run_id: str, timeout: float = 20) -> bool:
-    """Whether a run's containers are gone, at the latest after ``timeout`` seconds."""
+    """Whether all containers of a run are gone. Waits up to ``timeout`` seconds for that."""
     deadline = time.monotonic() + timeout
     while containers(engine, run_id):
         if time.monotonic() > deadline:
@@ -51,12 +51,12 @@ def gone(engine: Engine, run_id: str, timeout: float = 20) -> bool:
     return True
 
 
-# --- images that mean harm
+# --- hostile images
 
 
 @pytest.fixture
 def hostile_image(engine: Engine, base_image: ResolvedImage) -> Iterator[ResolvedImage]:
-    """Give an image whose configuration would change every verdict, if any of it were applied."""
+    """Yield an image whose configuration would change verdicts if any of it were applied."""
     changes = [
         'ENTRYPOINT ["/bin/true"]',
         'CMD ["/bin/true"]',
@@ -83,7 +83,7 @@ def hostile_image(engine: Engine, base_image: ResolvedImage) -> Iterator[Resolve
 
 @engine_test
 def test_an_image_cannot_change_what_runs(docker_driver: DockerDriver, hostile_image: ResolvedImage) -> None:
-    """I05: entrypoint, command, variables, user, working directory and health check of an image do nothing."""
+    """I05: an image's entrypoint, command, variables, user, working directory and health check have no effect."""
     with docker_driver.create(SandboxSpec(image=hostile_image)) as sandbox:
         failed = sandbox.run(Command(argv=("sh", "-c", "sleep 2; test ! -e /tmp/healthy; exit 3"), timeout_seconds=60))
         found = json.loads(sandbox.run(probe_command("facts")).stdout)
@@ -101,7 +101,7 @@ def volumes(engine: Engine) -> set[str]:
 def test_a_volume_of_an_image_is_bounded(
     docker_driver: DockerDriver, hostile_image: ResolvedImage, engine: Engine
 ) -> None:
-    """I11: under a read-only root a declared volume is a bounded piece of memory, and no volume is made."""
+    """I11: with a read-only root, a tmpfs of limited size replaces each volume that the image declares."""
     before = volumes(engine)
     spec = SandboxSpec(image=hostile_image, limits=Limits(tmpfs=MIB))
     with docker_driver.create(spec, persistent=True) as sandbox:
@@ -114,7 +114,7 @@ def test_a_volume_of_an_image_is_bounded(
 def test_a_volume_goes_with_its_container(
     docker_driver: DockerDriver, hostile_image: ResolvedImage, engine: Engine
 ) -> None:
-    """I11: under a writable root a declared volume is writable, and removed with its container."""
+    """I11: with a writable root, a volume that the image declares is writable, and is removed with its container."""
     before = volumes(engine)
     spec = SandboxSpec(image=hostile_image, read_only=False, user=(0, 0))
     with docker_driver.create(spec, persistent=True) as sandbox:
@@ -125,18 +125,18 @@ def test_a_volume_goes_with_its_container(
 
 @engine_test
 def test_an_image_is_resolved_with_its_volumes(docker_driver: DockerDriver, hostile_image: ResolvedImage) -> None:
-    """Resolving finds what an image would bring, so that it can be kept from doing it."""
+    """A resolved image lists its volumes and variables, so that sandboxes can override them."""
     found = docker_driver.resolve_image(hostile_image.id)
     assert found.volumes == ("/evil",)
     assert found.environment["LD_PRELOAD"] == "/evil.so"
 
 
-# --- trouble with the engine
+# --- engine failures
 
 
 @engine_test
 def test_an_image_that_is_gone_is_told(docker_driver: DockerDriver) -> None:
-    """L08: an image that vanished after it was resolved is an image error that says what to do."""
+    """L08: if an image was removed after it was resolved, an image error with a hint is raised."""
     missing = ResolvedImage(reference="gone", id="sha256:" + "0" * 64)
     for persistent in (False, True):
         with pytest.raises(ImageError, match="could not create") as raised:
@@ -148,7 +148,7 @@ def test_an_image_that_is_gone_is_told(docker_driver: DockerDriver) -> None:
 def proxied(
     tmp_path: Path, engine: Engine, request: pytest.FixtureRequest
 ) -> Iterator[tuple[EngineProxy, DockerDriver]]:
-    """Give a driver on the real engine behind a proxy that a test may cut. What is left is removed."""
+    """Yield a driver whose connection to the real engine a test can cut. Afterwards, remove all its containers."""
     proxy = EngineProxy(tmp_path / "engine.sock")
     run_id = request.node.name
     driver = DockerDriver(run_id=run_id, engine=connect([proxy.endpoint]))
@@ -164,7 +164,7 @@ def proxied(
 def test_an_engine_that_goes_away_in_the_middle_is_told(
     proxied: tuple[EngineProxy, DockerDriver], base_image: ResolvedImage, persistent: bool
 ) -> None:
-    """L08: an engine that vanishes while a command runs is an engine error, soon: neither a hang nor a verdict."""
+    """L08: if the engine vanishes while a command runs, waiting raises an engine error within 40 s."""
     proxy, driver = proxied
     process = driver.create(SandboxSpec(image=base_image), persistent=persistent).open(probe_command("sleep", "60"))
     read_until(process, b"asleep\n")
@@ -179,7 +179,7 @@ def test_an_engine_that_goes_away_in_the_middle_is_told(
 def test_an_engine_that_is_gone_starts_nothing(
     proxied: tuple[EngineProxy, DockerDriver], base_image: ResolvedImage
 ) -> None:
-    """L08: without an engine every question is answered by an engine error."""
+    """L08: once the engine is gone, every operation that needs it raises an engine error."""
     proxy, driver = proxied
     sandbox = driver.create(SandboxSpec(image=base_image))
     proxy.cut()
@@ -192,7 +192,7 @@ def test_an_engine_that_is_gone_starts_nothing(
 
 @pytest.fixture
 def fake_engine(tmp_path: Path) -> Iterator[FakeEngine]:
-    """Give an engine that answers what a test says, and removes whatever it is told to."""
+    """Yield a fake engine that creates containers and confirms every removal. Tests add other responses."""
     server = FakeEngine(tmp_path / "engine.sock")
     server.answer("DELETE .*/containers/", b"", status=204)
     server.answer("GET .*/containers/json", [])
@@ -214,7 +214,7 @@ def fake_engine(tmp_path: Path) -> Iterator[FakeEngine]:
 def test_a_refusal_is_typed(
     fake_engine: FakeEngine, request_line: str, status: int, message: str, kind: type[Exception]
 ) -> None:
-    """L08: each way in which an engine refuses a sandbox has its type, and no container stays behind."""
+    """L08: each kind of refusal by the engine raises its own error type, and created containers are removed."""
     fake_engine.refuse(request_line, status, message)
     driver = DockerDriver(engine=connect([fake_engine.endpoint]))
     image = ResolvedImage(reference="x", id="sha256:" + "0" * 64)
@@ -231,7 +231,7 @@ def test_a_refusal_is_typed(
 def test_a_command_whose_sandbox_fell_was_killed(
     fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, falls: bool, code: int
 ) -> None:
-    """I09: 128 is what gVisor's runtime says of a command whose kernel fell, and else the command's own code."""
+    """I09: exit code 128 becomes 137 if the container exits, too: gVisor's kernel died. Otherwise it stays 128."""
     monkeypatch.setattr("securebench.sandboxes.docker.container._EXIT_NOTICE_SECONDS", 0.3)
     fake_engine.answer("GET .*/exec/def/json", {"Running": False, "ExitCode": 128})
     fake_engine.answer("GET .*/containers/abc/json", {"State": {"Running": True}})
@@ -244,7 +244,7 @@ def test_a_command_whose_sandbox_fell_was_killed(
 
 
 def test_a_removal_that_fails_is_only_logged(fake_engine: FakeEngine, caplog: pytest.LogCaptureFixture) -> None:
-    """A container that cannot be removed changes no result: it is logged and left to the next run."""
+    """If a container cannot be removed, this is logged, and the original error is raised."""
     fake_engine.refuse("DELETE .*/containers/", 500, "device is busy")
     fake_engine.refuse("POST .*/attach", 500, "oh")
     driver = DockerDriver(engine=connect([fake_engine.endpoint]))
@@ -254,12 +254,12 @@ def test_a_removal_that_fails_is_only_logged(fake_engine: FakeEngine, caplog: py
     assert "device is busy" in caplog.text
 
 
-# --- coming and going
+# --- closing, stopping and reaping
 
 
 @engine_test
 def test_closing_a_driver_leaves_nothing(engine: Engine, base_image: ResolvedImage) -> None:
-    """I15, L10: closing a driver ends and removes what runs and what has run, and does not take long."""
+    """I15, L10: closing a driver removes its running and exited containers within 40 s."""
     driver = DockerDriver(run_id="closing", engine=connect())
     ephemeral = driver.create(SandboxSpec(image=base_image))
     ephemeral.run(TRUE)
@@ -274,7 +274,7 @@ def test_closing_a_driver_leaves_nothing(engine: Engine, base_image: ResolvedIma
 
 @engine_test
 def test_stopping_a_run_ends_everything_and_starts_nothing(engine: Engine, base_image: ResolvedImage) -> None:
-    """``kill_all`` from one thread ends what others wait for; afterwards nothing starts."""
+    """``kill_all`` ends commands that other threads wait for. Afterwards, no command and no sandbox can be started."""
     driver = DockerDriver(run_id="stopping", engine=connect())
     persistent = driver.create(SandboxSpec(image=base_image), persistent=True)
     ephemeral = driver.create(SandboxSpec(image=base_image))
@@ -309,7 +309,7 @@ def test_stopping_a_run_ends_everything_and_starts_nothing(engine: Engine, base_
 def test_a_container_that_nobody_knows_is_swept(
     engine: Engine, base_image: ResolvedImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container that was made while an interrupt came is removed when the driver closes."""
+    """If creating a container was interrupted before the driver got its id, closing the driver removes it."""
     driver = DockerDriver(run_id="interrupted", engine=connect())
     create = DockerContainer.create
 
@@ -327,7 +327,7 @@ def test_a_container_that_nobody_knows_is_swept(
 
 @engine_test
 def test_removal_is_in_the_background(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
-    """A run does not wait for its container to be removed, which takes longer than any of these."""
+    """Closing a sandbox can take less than 20 ms, because its container is removed in the background."""
     lasted = []
     for _ in range(5):
         with docker_driver.create(SandboxSpec(image=base_image)) as sandbox:
@@ -352,7 +352,7 @@ print("ready", flush=True)
 
 
 def other_run(run_id: str, then: str) -> subprocess.Popen[bytes]:
-    """Start another run with a container of each kind, and wait until both are there."""
+    """Start a process that opens a sandbox of each kind, then executes ``then``. Return once both sandboxes run."""
     process = subprocess.Popen(
         [sys.executable, "-c", OTHER_RUN + then, run_id],
         stdin=subprocess.PIPE,
@@ -367,7 +367,7 @@ def other_run(run_id: str, then: str) -> subprocess.Popen[bytes]:
 
 @engine_test
 def test_a_killed_run_is_reaped_and_a_living_one_is_not(engine: Engine, docker_driver: DockerDriver) -> None:
-    """L10: after SIGKILL the next run removes what was left, and nothing of a run that lives."""
+    """L10: the next run removes the containers of a run killed with SIGKILL, but not those of a living run."""
     with other_run("living", "sys.stdin.read()") as living, other_run("killed", "time.sleep(90)") as killed:
         killed.send_signal(signal.SIGKILL)
         killed.communicate()
@@ -385,7 +385,7 @@ def test_a_killed_run_is_reaped_and_a_living_one_is_not(engine: Engine, docker_d
 def test_what_a_closed_driver_of_this_process_could_not_remove_is_reaped(
     engine: Engine, docker_driver: DockerDriver, base_image: ResolvedImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """L10: the next run removes it also if it is in the same process; nothing of an open driver is removed."""
+    """L10: reaping removes containers that a closed driver of this process left, but not those of an open driver."""
     leaving, staying = (DockerDriver(run_id=name) for name in ("leaving", "staying"))
     for driver in (leaving, staying):
         driver.create(SandboxSpec(image=base_image), persistent=True).run(TRUE)
@@ -402,7 +402,7 @@ def test_what_a_closed_driver_of_this_process_could_not_remove_is_reaped(
 
 @engine_test
 def test_a_persistent_sandbox_ends_with_its_run(engine: Engine, docker_driver: DockerDriver) -> None:
-    """A05, L10: what runs in a persistent sandbox of a killed run ends by itself, before anybody reaps."""
+    """A05, L10: the container of a killed run's persistent sandbox exits by itself, without being reaped."""
     with other_run("orphan", "time.sleep(90)") as orphan:
         orphan.send_signal(signal.SIGKILL)
         orphan.communicate()
@@ -416,7 +416,7 @@ def test_a_persistent_sandbox_ends_with_its_run(engine: Engine, docker_driver: D
 @engine_test
 @pytest.mark.parametrize("end", ["pass", "raise SystemExit(3)", "raise ValueError('oh')"])
 def test_an_interpreter_that_ends_leaves_nothing(engine: Engine, end: str) -> None:
-    """L10: a program that forgets to close its driver leaves nothing when it ends, however it ends."""
+    """L10: a program that does not close its driver leaves no container, whether it ends normally or with an error."""
     with other_run("forgetful", f"\n{end}") as process:
         process.communicate(timeout=60)
     assert containers(engine, "forgetful") == []
@@ -427,7 +427,7 @@ def test_an_interpreter_that_ends_leaves_nothing(engine: Engine, end: str) -> No
 
 @engine_test
 def test_eight_threads_share_a_driver(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
-    """Eight threads run sandboxes of both kinds at once; each gets its own output, none is left."""
+    """Eight threads run sandboxes of both kinds at once: each command returns its own output."""
 
     def one(number: int) -> list[bytes]:
         echo = Command(argv=("echo", str(number)), timeout_seconds=60)
@@ -441,7 +441,7 @@ def test_eight_threads_share_a_driver(docker_driver: DockerDriver, base_image: R
 
 @engine_test
 def test_output_at_once_is_never_lost(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
-    """Forty commands that print the moment they start lose nothing, not even what comes with the header."""
+    """Output that a command prints at once after its start is complete, even if it arrives with the HTTP header."""
     echo = Command(argv=("echo", "at once"), timeout_seconds=60)
     with docker_driver.create(SandboxSpec(image=base_image), persistent=True) as sandbox:
         outputs = [sandbox.run(echo).stdout for _ in range(40)]
@@ -450,7 +450,7 @@ def test_output_at_once_is_never_lost(docker_driver: DockerDriver, base_image: R
 
 @engine_test
 def test_running_out_of_memory_is_always_told(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
-    """I09: running out of memory is told every time, in both kinds of sandbox, also when a child did."""
+    """I09: running out of memory is always reported, in both kinds of sandbox, even if a child process caused it."""
     spec = SandboxSpec(image=base_image, limits=Limits(memory=32 * MIB))
     child = "import subprocess, sys; sys.exit(128 - subprocess.call([sys.executable, '-c', 'b\"x\" * 2**28']))"
     for persistent in (False, True):
@@ -463,7 +463,7 @@ def test_running_out_of_memory_is_always_told(docker_driver: DockerDriver, base_
 # --- as an ordinary user
 
 ORDINARY_UID = 54321
-"""A user whom nothing on the host belongs to."""
+"""The id of a user who owns nothing on the host."""
 
 AS_USER = """
 import grp, os, sys
@@ -492,12 +492,12 @@ print(os.getuid(), result.exit_code, result.stdout.decode(), made.stat().st_uid,
 
 @engine_test
 def test_an_ordinary_user_of_the_docker_group_can_run(engine: Engine) -> None:
-    """A user of the docker group runs a sandbox that writes his own private directory, and owns what it wrote."""
+    """A user of the docker group can run a sandbox on a private directory, and owns the files that it writes there."""
     uid = ORDINARY_UID if os.getuid() == 0 else os.getuid()
-    with tempfile.TemporaryDirectory() as directory:  # not below pytest's own, which is the test runner's alone
+    with tempfile.TemporaryDirectory() as directory:  # not tmp_path, which only its owner can enter
         os.chown(directory, uid, -1)
         home = Path(directory).resolve() / "home"
-        home.mkdir(mode=0o700)  # as sudo -u without -H leaves it: another user's, and closed
+        home.mkdir(mode=0o700)  # another user's private HOME, as after sudo -u without -H
         command = [sys.executable, "-c", AS_USER, str(Path(directory).resolve()), str(uid)]
         environment = os.environ | {"HOME": str(home)}
         result = subprocess.run(command, capture_output=True, check=False, env=environment)

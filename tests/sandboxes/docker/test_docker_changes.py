@@ -1,4 +1,4 @@
-"""What a container of an engine has left: it stays, stopped, until its sandbox is closed."""
+"""Collecting a directory from an exited container, which is kept until its sandbox is closed."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ DIRECTORY, LINK = 1 << 31, 1 << 27
 
 
 class FakeContainer:
-    """A container with modes by path, that counts what it is asked for."""
+    """A fake container with a mode for each path. It records which paths were archived."""
 
     def __init__(self, modes: dict[str, int]) -> None:
         self.modes = modes
         self.archived: list[str] = []
 
     def mode(self, path: str) -> int | None:
-        """Return the mode of ``path``."""
+        """Return the mode of ``path``, or ``None`` if it does not exist."""
         return self.modes.get(path)
 
     def archive(self, path: str) -> Iterator[bytes]:
-        """Give nothing."""
+        """Record ``path``, and return an empty archive."""
         self.archived.append(path)
         return iter(())
 
@@ -52,7 +52,7 @@ class FakeContainer:
     ],
 )
 def test_no_link_is_followed_to_it(modes: dict[str, int]) -> None:
-    """H15: an archive is asked for only where each component is a directory, as an engine follows links."""
+    """H15: no path with a component that is not a directory is archived, because an engine would follow links."""
     container: Any = FakeContainer(modes)
     with pytest.raises(DirectoryReplacedError):
         left_directory(container, "/srv/app")
@@ -60,7 +60,7 @@ def test_no_link_is_followed_to_it(modes: dict[str, int]) -> None:
 
 
 def test_a_directory_is_archived_by_its_own_path() -> None:
-    """Where each component is a directory, the archive is that of the path that was asked for."""
+    """If each component of a path is a directory, exactly this path is archived."""
     container: Any = FakeContainer({"/srv": DIRECTORY | 0o755, "/srv/app": DIRECTORY | 0o700})
     assert isinstance(left_directory(container, "/srv/app"), CollectedArchive)
     assert container.archived == ["/srv/app"]
@@ -75,7 +75,7 @@ def states(engine: Engine) -> list[str]:
 @pytest.mark.engine
 @pytest.mark.parametrize("end", ["close", "kill_all"])
 def test_a_container_stays_until_its_sandbox_is_closed(engine: Engine, base_image: ResolvedImage, end: str) -> None:
-    """While what it left may be asked for, its container is there and has ended; afterwards it is gone."""
+    """An exited container is kept until its sandbox is closed or all are killed. Then it is removed."""
     with closing(DockerDriver(run_id=RUN, engine=connect())) as driver:
         sandbox = driver.create(SandboxSpec(image=base_image, read_only=False, user=(0, 0), collect=LIBRARY))
         command = Command(argv=("sh", "-c", f"echo new > {LIBRARY}/new; sleep 60"), timeout_seconds=2)
@@ -91,7 +91,7 @@ def test_a_container_stays_until_its_sandbox_is_closed(engine: Engine, base_imag
 
 @pytest.mark.engine
 def test_a_container_that_is_gone_is_told(engine: Engine, base_image: ResolvedImage) -> None:
-    """Pieces that are taken after somebody removed the container raise an infrastructure error: it is not empty."""
+    """If the container was removed, reading its files raises an infrastructure error instead of returning none."""
     with closing(DockerDriver(run_id=RUN, engine=connect())) as driver:
         sandbox = driver.create(SandboxSpec(image=base_image, read_only=False, user=(0, 0), collect=LIBRARY))
         sandbox.run(Command(argv=("true",), timeout_seconds=60))

@@ -1,4 +1,4 @@
-"""What is recorded of a Docker Engine: versions, runtime, and what it can hold a container to."""
+"""What is recorded about a Docker Engine: its versions, its runtime and which limits it can enforce."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMPONENTS = [{"Name": "Engine", "Version": "20.10.24"}, {"Name": "runc", "Versi
 
 @pytest.fixture
 def fake(tmp_path: Path) -> Iterator[FakeEngine]:
-    """Give an engine that answers what it is."""
+    """Yield a fake engine that reports ``VERSION``, ``COMPONENTS`` and ``INFO``, and has no containers."""
     fake = FakeEngine(tmp_path / "engine.sock")
     fake.answer("GET /(v[0-9.]+/)?version", {**VERSION, "Components": COMPONENTS})
     fake.answer("GET /v1.41/info", INFO)
@@ -43,12 +43,12 @@ def fake(tmp_path: Path) -> Iterator[FakeEngine]:
 
 
 def driver(fake: FakeEngine, runtime: str | None = None) -> DockerDriver:
-    """Return a driver on it."""
+    """Return a driver for ``fake``."""
     return DockerDriver(engine=connect([fake.endpoint]), runtime=runtime)
 
 
 def test_names_versions_and_what_is_enforced(fake: FakeEngine) -> None:
-    """The engine's version and its runtime's, and everything but the user namespace that Docker does not have."""
+    """The versions of the engine and its runtime are reported. Only a user namespace is reported as not enforced."""
     with_default = driver(fake)
     info = with_default.info()
     with_default.close()
@@ -68,7 +68,7 @@ def test_names_versions_and_what_is_enforced(fake: FakeEngine) -> None:
     ],
 )
 def test_what_an_engine_cannot_do_is_weaker(fake: FakeEngine, change: dict[str, Any], weaker: tuple[str, ...]) -> None:
-    """What the engine says that it cannot do is not claimed."""
+    """Limits and features that the engine does not support are reported as weaker, not as enforced."""
     fake.answer("GET /v1.41/info", {**INFO, **change})
     weakened = driver(fake)
     info = weakened.info()
@@ -78,7 +78,7 @@ def test_what_an_engine_cannot_do_is_weaker(fake: FakeEngine, change: dict[str, 
 
 
 def test_a_runtime_that_the_engine_lists_is_used(fake: FakeEngine) -> None:
-    """As for gVisor on Docker: it is in the create request, and in the record."""
+    """A chosen runtime, such as gVisor's, is named in the create request and in the driver's description."""
     image = ResolvedImage("tool:1", "sha256:" + "a" * 64)
     fake.refuse("POST /v1.41/containers/create", 500, "enough seen")
     sandboxes = driver(fake, "runsc")
@@ -91,13 +91,13 @@ def test_a_runtime_that_the_engine_lists_is_used(fake: FakeEngine) -> None:
 
 
 def test_without_one_the_engine_chooses() -> None:
-    """No runtime is named in the request."""
+    """If no runtime was chosen, the create request names none."""
     document = compile_container(SandboxSpec(image=ResolvedImage("tool:1", "sha256:" + "a" * 64)), None, {})
     assert "Runtime" not in document["HostConfig"]
 
 
 def test_a_runtime_that_the_engine_lacks_is_told_with_what_to_do(fake: FakeEngine) -> None:
-    """The error names what the engine has, and how it gets another; nothing is made."""
+    """The error for a missing runtime lists the engine's runtimes and how to add one. No container is created."""
     with pytest.raises(EngineError) as caught:
         driver(fake, "crun")
     assert caught.value.code == "runtime-unavailable"
@@ -108,7 +108,10 @@ def test_a_runtime_that_the_engine_lacks_is_told_with_what_to_do(fake: FakeEngin
 
 
 def test_gvisor_is_told_with_the_arguments_that_it_needs(fake: FakeEngine) -> None:
-    """In a container without a network it starts only without one of its own, and filters only when told to."""
+    """The hint for gVisor contains its arguments ``--network=none`` and ``--oci-seccomp``.
+
+    Without them, gVisor does not start in a container without a network, and ignores seccomp profiles.
+    """
     fake.answer("GET /v1.41/info", {**INFO, "Runtimes": {"runc": {}}})
     with pytest.raises(EngineError) as caught:
         driver(fake, "runsc")

@@ -1,4 +1,4 @@
-"""L10: whose container it is, and when nobody's any more."""
+"""L10: who owns a container, and when it counts as abandoned."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ NOW = 1_000_000_000.0
 
 
 def entry(label: str, state: str = "running", age: float = 0) -> dict[str, object]:
-    """Return an entry of the engine's list."""
+    """Return an entry of the engine's list of containers, for one created ``age`` seconds before ``NOW``."""
     return {"Id": "x", "Labels": {OWNER_LABEL: label}, "State": state, "Created": NOW - age}
 
 
 @pytest.mark.parametrize("label", ["", "x", "a/b/c/d", "a/b/-1/d", "a/b/1", "a/b/1/d/e", "a/b/²/d", "///"])
 def test_other_labels_say_nothing(label: str) -> None:
-    """A container that no driver labelled is nobody's, and never touched."""
+    """A container with an invalid owner label never counts as abandoned."""
     assert not is_abandoned(entry(label, "exited", 10 * FORGOTTEN_SECONDS), NOW)
 
 
 @pytest.mark.parametrize("labels", [None, {}, {"other": "label"}])
 def test_a_container_without_our_label_is_not_ours(labels: object) -> None:
-    """A container of somebody else is never touched."""
+    """A container without an owner label never counts as abandoned."""
     assert not is_abandoned({"Id": "x", "Labels": labels, "State": "exited", "Created": 0}, NOW)
 
 
 def test_our_own_stays() -> None:
-    """This process lives, so what it made stays."""
+    """A container of this process is not abandoned, because the process is running."""
     assert not is_abandoned(entry(HERE.label()), NOW)
 
 
 def test_what_an_ended_process_made_is_abandoned() -> None:
-    """What a process that has ended made is abandoned, in whatever state."""
+    """A container is abandoned, whatever its state, once the process that created it has ended."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     start = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]
     owner = replace(HERE, pid=process.pid, start=start)
@@ -62,5 +62,5 @@ def test_what_an_ended_process_made_is_abandoned() -> None:
 def test_an_owner_elsewhere_gets_the_benefit_of_the_doubt(
     elsewhere: Owner, state: str, age: float, abandoned: bool
 ) -> None:
-    """Of an owner before a reboot, or in another container, only what has long stopped is removed."""
+    """If the owner is from before a reboot or in another pid namespace, only old, stopped containers are abandoned."""
     assert is_abandoned(entry(elsewhere.label(), state, age), NOW) is abandoned

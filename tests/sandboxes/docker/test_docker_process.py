@@ -1,4 +1,4 @@
-"""How a process ends, with a stand-in for the engine's side of it."""
+"""How a :class:`DockerProcess` ends, tested with a stub in place of the engine's container."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class StubTarget(DockerTarget):
-    """An engine's side that ends with ``code``, or with 137 when it is killed."""
+    """A stub of a container that exits with ``code``, or with 137 after it was killed."""
 
     theirs: socket.socket
     code: int = 0
@@ -34,21 +34,21 @@ class StubTarget(DockerTarget):
     oom_asked: bool = False
 
     def exit_code(self, timeout: float) -> int:
-        """Return the code."""
+        """Return ``code``."""
         return self.code
 
     def out_of_memory(self) -> bool:
-        """Remember that it was asked."""
+        """Record the call, and return ``oom``."""
         self.oom_asked = True
         return self.oom
 
     def require_own_end(self) -> None:
-        """Raise if another client ended it."""
+        """Raise if ``foreign`` is set: another client sent a signal."""
         if self.foreign:
             raise InfrastructureError("another client of the engine killed a sandbox")
 
     def kill(self) -> None:
-        """End, or fail to."""
+        """Record the call. Raise ``kill_error`` if it is set, else exit with code 137."""
         self.killed.set()
         if self.kill_error is not None:
             raise self.kill_error
@@ -66,7 +66,7 @@ class StubTarget(DockerTarget):
 
 @pytest.fixture
 def target() -> Iterator[StubTarget]:
-    """Give the engine's side."""
+    """Yield a stub that is connected to the socket ``ours``."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     stub = StubTarget(theirs)
@@ -77,7 +77,7 @@ def target() -> Iterator[StubTarget]:
 
 
 def start(target: StubTarget, *, timeout: float = 30, output: int = 1000) -> tuple[DockerProcess, list[DockerProcess]]:
-    """Return a process on ``target``, and the list of those that were told to have ended."""
+    """Return a process on ``target``, and the list of the processes that were passed to ``on_end``."""
     ended: list[DockerProcess] = []
     command = Command(argv=("x",), timeout_seconds=timeout)
     stream = EngineStream(target.ours)  # type: ignore[attr-defined]  # set by the fixture
@@ -85,7 +85,7 @@ def start(target: StubTarget, *, timeout: float = 30, output: int = 1000) -> tup
 
 
 def test_a_process_that_ends_is_told_once(target: StubTarget) -> None:
-    """The end of a process is reported once, with its code; memory is not asked about."""
+    """The end of a process is reported once, with its exit code. The engine is not asked about lack of memory."""
     process, ended = start(target)
     target.code = 3
     target.end()
@@ -97,7 +97,7 @@ def test_a_process_that_ends_is_told_once(target: StubTarget) -> None:
 
 @pytest.mark.parametrize(("code", "raises"), [(0, False), (143, True)])
 def test_a_signal_of_another_client_is_no_end_of_its_own(target: StubTarget, *, code: int, raises: bool) -> None:
-    """What has succeeded was not disturbed by it."""
+    """If another client sent a signal, waiting raises an error, unless the process exited with code 0."""
     process, _ = start(target)
     target.code, target.foreign = code, True
     target.end()
@@ -107,7 +107,7 @@ def test_a_signal_of_another_client_is_no_end_of_its_own(target: StubTarget, *, 
 
 @pytest.mark.parametrize("oom", [True, False])
 def test_137_is_explained(target: StubTarget, oom: bool) -> None:
-    """Only for exit code 137, and only if nobody killed it, the engine is asked about memory (I09)."""
+    """If SecureBench did not kill a process with exit code 137, the engine is asked about lack of memory (I09)."""
     process, _ = start(target)
     target.code, target.oom = 137, oom
     target.end()
@@ -115,7 +115,7 @@ def test_137_is_explained(target: StubTarget, oom: bool) -> None:
 
 
 def test_a_time_limit_kills(target: StubTarget) -> None:
-    """A time limit kills, keeps what was said, and is not taken for a want of memory."""
+    """At its time limit, a process is killed. Earlier output is kept, and no lack of memory is reported."""
     process, _ = start(target, timeout=0.1)
     target.oom = True
     target.say(b"before")
@@ -125,7 +125,7 @@ def test_a_time_limit_kills(target: StubTarget) -> None:
 
 
 def test_a_time_limit_that_comes_too_late_changes_nothing(target: StubTarget) -> None:
-    """A process that ends by itself as its time limit fires has its own exit code, and no time-out."""
+    """A process that exits by itself while its time limit fires keeps its exit code and has not timed out."""
     process, _ = start(target, timeout=0.05)
     target.kill_error = InfrastructureError("it is not running")
     assert target.killed.wait(20)
@@ -135,7 +135,7 @@ def test_a_time_limit_that_comes_too_late_changes_nothing(target: StubTarget) ->
 
 
 def test_too_much_output_kills(target: StubTarget) -> None:
-    """Output beyond the limit is dropped, also from the chunk that crosses it, and the process killed (I12)."""
+    """Output beyond the limit is dropped, even within the chunk that crosses it, and the process is killed (I12)."""
     process, _ = start(target, output=10)
     target.say(b"123456")
     target.say(b"789012", stream=2)
@@ -146,21 +146,21 @@ def test_too_much_output_kills(target: StubTarget) -> None:
 
 
 def test_output_nobody_reads_counts_too(target: StubTarget) -> None:
-    """Waiting without reading drops the output, and the limit holds all the same."""
+    """Output that ``wait`` discards counts towards the limit, too."""
     process, _ = start(target, output=10)
     target.say(b"x" * 11)
     assert process.wait().output_limit_exceeded
 
 
 def test_a_kill_is_no_time_out(target: StubTarget) -> None:
-    """A process that its caller kills has 137 and no other reason."""
+    """A process that its caller kills has exit code 137 and has not timed out."""
     process, _ = start(target)
     process.kill()
     assert process.wait() == ExitState(exit_code=137)
 
 
 def test_the_first_cause_counts(target: StubTarget) -> None:
-    """A time limit after a kill changes nothing."""
+    """A time limit that fires after a kill does not change the reported exit state."""
     process, _ = start(target, timeout=0.3)
     process.kill()
     assert target.killed.wait(20)
@@ -169,7 +169,7 @@ def test_the_first_cause_counts(target: StubTarget) -> None:
 
 
 def test_a_hanging_engine_is_told(target: StubTarget, monkeypatch: pytest.MonkeyPatch) -> None:
-    """L08: an engine that does not end a killed sandbox within the grace is an engine error, not a hang."""
+    """L08: if the engine does not end a killed sandbox within the grace period, an engine error is raised."""
     monkeypatch.setattr("securebench.sandboxes.lifecycle.KILL_GRACE", 0.2)
     process, _ = start(target, timeout=0.1)
     target.kill_error = EngineError("it hangs")
@@ -181,13 +181,13 @@ def test_a_hanging_engine_is_told(target: StubTarget, monkeypatch: pytest.Monkey
 
 
 def test_an_engine_that_is_gone_is_told(target: StubTarget) -> None:
-    """L08: where the end of a process cannot be asked for, waiting raises, and the process is let go of."""
+    """L08: if the engine does not return the exit code, waiting raises an error and ``on_end`` is called."""
     process, ended = start(target)
 
     def gone(timeout: float) -> int:
         raise EngineError("gone")
 
-    target.exit_code = gone  # type: ignore[method-assign]  # the fault of this test
+    target.exit_code = gone  # type: ignore[method-assign]  # simulates the fault
     target.end()
     with pytest.raises(EngineError):
         process.wait()
@@ -195,7 +195,7 @@ def test_an_engine_that_is_gone_is_told(target: StubTarget) -> None:
 
 
 def test_abandoning_ends_a_wait_for_output(target: StubTarget) -> None:
-    """Closing a sandbox wakes whoever reads its process."""
+    """Abandoning a process, as closing its sandbox does, wakes a thread that waits for its output."""
     process, ended = start(target)
     timer = threading.Timer(0.1, process.abandon)
     timer.start()

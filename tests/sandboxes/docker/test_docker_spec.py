@@ -1,4 +1,4 @@
-"""The golden document: every field of the JSON that a container is created from."""
+"""The JSON document from which an engine creates a container. A golden test compares every field."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ COMMAND = Command(argv=("python3", "-c", "print(1)"), timeout_seconds=5, environ
 
 
 def bind(source: Path, target: str, *, read_only: bool) -> dict[str, Any]:
-    """Return the document of a bind mount."""
+    """Return the expected entry for a bind mount."""
     options = {"Propagation": "rprivate", "NonRecursive": True}
     return {"Type": "bind", "Source": str(source), "Target": target, "ReadOnly": read_only, "BindOptions": options}
 
 
 def seccomp_option(capabilities: tuple[str, ...] = ()) -> str:
-    """Return the security option that names our own profile."""
+    """Return the security option with SecureBench's own seccomp profile."""
     return f"seccomp={json.dumps(profile(os.uname().machine, capabilities))}"
 
 
 def test_the_filter_is_that_of_every_driver() -> None:
-    """Our profile is asked for, with what added capabilities need; one that a spec names stands; I18."""
+    """I18: SecureBench's profile, extended for added capabilities, is used unless the spec names another profile."""
     spec = SandboxSpec(image=IMAGE, cap_add=("SYS_CHROOT",))
     options = compile_container(spec, COMMAND, {})["HostConfig"]["SecurityOpt"]
     assert options == ["no-new-privileges:true", seccomp_option(("CAP_SYS_CHROOT",))]
@@ -57,14 +57,22 @@ def test_the_filter_is_that_of_every_driver() -> None:
 
 
 def test_gvisor_has_room_for_its_own_threads() -> None:
-    """They are in the sandbox's cgroup: with no room for them a few processes of a candidate end its kernel (I08)."""
+    """I08: for gVisor, the process limit is raised by the number of gVisor's own threads.
+
+    These threads are in the sandbox's cgroup. Without room for them, a few processes of a candidate could end gVisor's
+    kernel.
+    """
     spec = SandboxSpec(image=IMAGE, limits=Limits(pids=64))
     limits = [compile_container(spec, COMMAND, {}, runtime)["HostConfig"]["PidsLimit"] for runtime in (None, "runsc")]
     assert limits == [64, 64 + SENTRY_THREADS]
 
 
 def test_gvisor_answers_clone3_itself() -> None:
-    """It would refuse what is unknown with ``EPERM``, and no program makes a thread then: that one call is its own."""
+    """The seccomp profile for gVisor differs from the usual one only in that it allows ``clone3``.
+
+    gVisor returns ``EPERM`` for calls that a profile refuses. If it did so for ``clone3``, no program could start a
+    thread.
+    """
     options = compile_container(SandboxSpec(image=IMAGE), COMMAND, {}, "runsc")["HostConfig"]["SecurityOpt"]
     usual = profile(os.uname().machine)
     changed = profile_of_gvisor(usual)
@@ -76,7 +84,7 @@ def test_gvisor_answers_clone3_itself() -> None:
 
 
 def test_the_whole_document(tmp_path: Path) -> None:
-    """I02, I05, I08, I09, I11, I12, I17, I19, J04: with the defaults, this and nothing else is asked of the engine."""
+    """I02, I05, I08, I09, I11, I12, I17, I19, J04: with default options, the engine gets exactly this document."""
     mounts = (Mount(tmp_path, "/workspace", read_only=False),)
     spec = SandboxSpec(image=IMAGE, mounts=mounts, workdir="/workspace", labels={"securebench.task": "t"})
     document = compile_container(spec, COMMAND, {"securebench.run": "r"})
@@ -149,7 +157,7 @@ def test_the_whole_document(tmp_path: Path) -> None:
 
 
 def test_a_container_with_ports_joins_and_nothing_else() -> None:
-    """J03: it joins its holder's namespace and has its name; the rest is as without forwarded ports."""
+    """J03: forwarded ports change only the network, which is the holder's, the host name and the DNS options."""
     spec = SandboxSpec(image=IMAGE)
     before, after = (compile_container(spec, COMMAND, {}, joined=holder) for holder in (None, "abc"))
     host_before, host_after = before.pop("HostConfig"), after.pop("HostConfig")
@@ -162,7 +170,7 @@ def test_a_container_with_ports_joins_and_nothing_else() -> None:
 
 
 def test_a_persistent_sandbox_waits_on_its_stdin() -> None:
-    """A persistent container differs in its command, its environment and its attached streams, and in nothing else."""
+    """Only the command, environment and attached streams differ between persistent and ephemeral containers."""
     spec = SandboxSpec(image=IMAGE)
     ephemeral = compile_container(spec, COMMAND, {})
     persistent = compile_container(spec, None, {})
@@ -190,7 +198,7 @@ def test_a_persistent_sandbox_waits_on_its_stdin() -> None:
     ],
 )
 def test_what_is_asked_for_by_name_is_given(options: Mapping[str, Any], path: str, expected: object) -> None:
-    """Each field of a spec reaches its place in the document."""
+    """Each option of a spec sets its field of the document."""
     value: Any = compile_container(SandboxSpec(image=IMAGE, **options), COMMAND, {})
     for key in path.split("."):
         value = value[key]
@@ -198,20 +206,20 @@ def test_what_is_asked_for_by_name_is_given(options: Mapping[str, Any], path: st
 
 
 def test_a_network_brings_no_name_files() -> None:
-    """On a network the engine writes the hosts file, and names the dead resolver."""
+    """With a network, no files for name resolution are mounted. The DNS server is still the unused 127.0.0.1."""
     document = compile_container(SandboxSpec(image=IMAGE, network="agents"), COMMAND, {})
     assert [mount["Type"] for mount in document["HostConfig"]["Mounts"]] == ["tmpfs"]
     assert document["HostConfig"]["Dns"] == ["127.0.0.1"]
 
 
 def test_our_labels_win() -> None:
-    """A label of a spec cannot take the place of the driver's."""
+    """A label of a spec cannot replace the driver's label of the same name."""
     spec = SandboxSpec(image=IMAGE, labels={"securebench.owner": "somebody else"})
     assert compile_container(spec, COMMAND, {"securebench.owner": "us"})["Labels"] == {"securebench.owner": "us"}
 
 
 def test_an_image_environment_is_inherited_by_name_only() -> None:
-    """Only a spec that asks for the image's variables gets them, and its own win."""
+    """A spec can inherit the image's variables. Variables of the spec replace those of the image."""
     spec = SandboxSpec(image=IMAGE, inherit_image_environment=True, environment={"PATH": "/bin", "HOME": "/h"})
     assert compile_container(spec, COMMAND, {})["Env"] == [
         "BASH_ENV=/evil.sh",
@@ -224,26 +232,26 @@ def test_an_image_environment_is_inherited_by_name_only() -> None:
 
 
 def test_home_is_always_ours() -> None:
-    """A spec without ``HOME`` gets the root directory, not what an image's list of users says."""
+    """If a spec has no ``HOME``, it is ``/``, whatever the image's ``/etc/passwd`` contains."""
     assert "HOME=/" in compile_container(SandboxSpec(image=IMAGE, environment={}), COMMAND, {})["Env"]
 
 
 def test_a_mount_takes_the_place_of_a_volume(tmp_path: Path) -> None:
-    """Where a mount lies on a declared volume, the mount counts."""
+    """A mount replaces a volume that the image declares at the same path."""
     spec = SandboxSpec(image=IMAGE, mounts=(Mount(tmp_path, "/data"),), tmpfs=())
     mounts = {mount["Target"]: mount["Type"] for mount in compile_container(spec, COMMAND, {})["HostConfig"]["Mounts"]}
     assert (mounts["/data"], mounts["/tmp"]) == ("bind", "tmpfs")
 
 
 def test_a_writable_root_keeps_its_volumes() -> None:
-    """Under a writable root a declared volume is left to the engine, with the image's files in it."""
+    """With a writable root, no tmpfs replaces the image's volumes: the engine creates them with the image's files."""
     mounts = compile_container(SandboxSpec(image=IMAGE, read_only=False), COMMAND, {})["HostConfig"]["Mounts"]
     assert {mount["Type"] for mount in mounts} == {"bind"}
 
 
 @pytest.mark.parametrize("name", ["hosts", "resolv.conf"])
 def test_name_files_can_be_replaced(tmp_path: Path, name: str) -> None:
-    """A mount of a spec on one of the name files takes its place."""
+    """A spec's mount on ``/etc/hosts`` or ``/etc/resolv.conf`` replaces SecureBench's own file."""
     (tmp_path / name).touch()
     spec = SandboxSpec(image=IMAGE, mounts=(Mount(tmp_path / name, f"/etc/{name}"),))
     targets = [mount["Target"] for mount in compile_container(spec, COMMAND, {})["HostConfig"]["Mounts"]]
@@ -251,7 +259,7 @@ def test_name_files_can_be_replaced(tmp_path: Path, name: str) -> None:
 
 
 def test_the_name_files_name_nobody() -> None:
-    """The hosts file knows only the sandbox itself, and the resolver is one that is not there (J04)."""
+    """J04: the hosts file has only loopback addresses, and the DNS server is 127.0.0.1, where none runs."""
     assert {line.split()[0] for line in (ETC / "hosts").read_text().splitlines()} == {"127.0.0.1", "::1"}
     assert (ETC / "resolv.conf").read_text().splitlines()[0] == "nameserver 127.0.0.1"
 
@@ -260,11 +268,11 @@ def test_the_name_files_name_nobody() -> None:
 def test_unsafe_sources_are_refused(
     tmp_path: Path, host_canary: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """H01, H05, I01: a source that is a link, lies behind one, or is no plain file or directory is refused."""
+    """H01, H05, I01: a mount source that is no file or directory, or has a link or ``..`` in its path, is refused."""
     (tmp_path / "link").symlink_to(host_canary.parent)
     os.mkfifo(tmp_path / "fifo")
     with socket.socket(socket.AF_UNIX) as listener:
-        monkeypatch.chdir(tmp_path)  # a socket's path is short
+        monkeypatch.chdir(tmp_path)  # the path of a socket has at most 107 bytes
         listener.bind("socket")
     sources = {
         "link": tmp_path / "link",
@@ -283,7 +291,7 @@ def test_unsafe_sources_are_refused(
 
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_arguments_are_kept_or_refused(first: str, second: str) -> None:
-    """Any argument arrives as it is, or is refused: never changed."""
+    """An argument is passed on unchanged or refused."""
     command = Command(argv=(first, second), timeout_seconds=1)
     impossible = "\0" in first + second or any("\ud800" <= character <= "\udfff" for character in first + second)
     if impossible:

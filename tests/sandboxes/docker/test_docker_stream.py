@@ -1,4 +1,4 @@
-"""The byte stream: taken apart however it was cut, fed without deadlock, and closed without hanging."""
+"""The byte stream of an attached process: splitting it into output, sending stdin, and closing it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def frame(stream: int, data: bytes) -> bytes:
-    """Return one frame as an engine sends it."""
+    """Return a frame with ``data``, as an engine sends it."""
     return bytes([stream, 0, 0, 0]) + len(data).to_bytes(4, "big") + data
 
 
 def joined(chunks: list[Chunk]) -> list[Chunk]:
-    """Return chunks with neighbours of the same stream put together."""
+    """Return ``chunks`` with adjacent chunks of the same stream joined, and without empty chunks."""
     result: list[Chunk] = []
     for stream, data in chunks:
         if result and (result[-1][0] is stream or not data):
@@ -42,7 +42,7 @@ frames = st.lists(st.tuples(st.sampled_from([1, 2]), st.binary(max_size=50)), ma
 
 @given(frames, st.lists(st.integers(1, 20), min_size=1, max_size=50))
 def test_cuts_do_not_matter(sent: list[tuple[int, bytes]], cuts: list[int]) -> None:
-    """However the stream is cut into reads, the same output comes out in the same order."""
+    """The output is the same, in the same order, whatever the sizes of the pieces in which the stream is read."""
     data = b"".join(frame(number, payload) for number, payload in sent)
     demultiplexer, received, position, turn = Demultiplexer(), list[tuple[Stream, bytes]](), 0, 0
     while position < len(data):
@@ -55,14 +55,14 @@ def test_cuts_do_not_matter(sent: list[tuple[int, bytes]], cuts: list[int]) -> N
 
 @pytest.mark.parametrize("header", [b"\x03\0\0\0\0\0\0\1", b"\0\0\0\0\0\0\0\1", b"\1\1\0\0\0\0\0\1", b"HTTP/1.1"])
 def test_a_malformed_stream_is_an_error(header: bytes) -> None:
-    """A frame with an unknown stream number is an engine error, not output."""
+    """A frame with an unknown stream number or invalid padding raises an engine error."""
     with pytest.raises(EngineError, match="malformed"):
         Demultiplexer().feed(header)
 
 
 @pytest.fixture
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Give two ends of a connection: ours and the engine's."""
+    """Yield both ends of a connection: the driver's and the engine's."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.settimeout(10)
@@ -75,7 +75,7 @@ Pair = tuple[socket.socket, socket.socket]
 
 
 def test_output_comes_in_order(pair: Pair) -> None:
-    """Frames that come in pieces are received in order, to their end."""
+    """Frames that arrive in pieces are received completely and in order."""
     ours, theirs = pair
     stream = EngineStream(ours)
     whole = frame(1, b"first") + frame(2, b"second")
@@ -94,7 +94,7 @@ def test_output_comes_in_order(pair: Pair) -> None:
 
 
 def test_stdin_is_fed_while_output_is_read(pair: Pair) -> None:
-    """An initial stdin larger than any buffer is fed while its reader answers, and ended after it."""
+    """An initial stdin larger than any buffer is sent while output is received. Then stdin is closed."""
     ours, theirs = pair
     data = b"x" * 3_000_000
     stream = EngineStream(ours, stdin=data)
@@ -118,7 +118,7 @@ def test_stdin_is_fed_while_output_is_read(pair: Pair) -> None:
 
 
 def test_closing_stdin_half_closes(pair: Pair) -> None:
-    """Ending stdin ends one direction: the answer still comes."""
+    """After stdin was closed, output is still received."""
     ours, theirs = pair
     stream = EngineStream(ours)
     stream.send(b"question")
@@ -131,7 +131,7 @@ def test_closing_stdin_half_closes(pair: Pair) -> None:
 
 
 def test_sending_after_stdin_was_ended_breaks(pair: Pair) -> None:
-    """Sending after the end of stdin raises."""
+    """Sending after stdin was closed raises ``BrokenPipeError``."""
     stream = EngineStream(pair[0])
     stream.close_stdin()
     with pytest.raises(BrokenPipeError):
@@ -140,7 +140,7 @@ def test_sending_after_stdin_was_ended_breaks(pair: Pair) -> None:
 
 
 def test_a_gone_reader_breaks_the_pipe(pair: Pair) -> None:
-    """Sending to a connection that the engine closed raises ``BrokenPipeError``, whatever the kernel calls it."""
+    """Sending to a connection that the engine closed raises ``BrokenPipeError``, even on another system error."""
     ours, theirs = pair
     stream = EngineStream(ours)
     theirs.close()
@@ -150,7 +150,7 @@ def test_a_gone_reader_breaks_the_pipe(pair: Pair) -> None:
 
 
 def test_a_blocked_sender_is_woken(pair: Pair) -> None:
-    """A sender that waits for room sees a broken pipe soon after the process was killed."""
+    """A thread that is blocked while sending gets ``BrokenPipeError`` soon after ``break_pipe`` was called."""
     stream = EngineStream(pair[0])
     threading.Timer(0.2, stream.break_pipe).start()
     started = time.monotonic()
@@ -161,14 +161,14 @@ def test_a_blocked_sender_is_woken(pair: Pair) -> None:
 
 
 def test_closing_wakes_who_reads(pair: Pair) -> None:
-    """Closing from another thread ends a wait for output."""
+    """Closing the stream wakes another thread that waits for output."""
     stream = EngineStream(pair[0])
     threading.Timer(0.2, stream.close).start()
     assert stream.receive(10) is None
 
 
 def test_receiving_times_out(pair: Pair) -> None:
-    """Nothing in time is a ``TimeoutError``; what comes later is received."""
+    """``TimeoutError`` is raised if no output arrives in time. Later output can still be received."""
     ours, theirs = pair
     stream = EngineStream(ours)
     with pytest.raises(TimeoutError):
@@ -179,7 +179,7 @@ def test_receiving_times_out(pair: Pair) -> None:
 
 
 def test_a_process_that_is_gone_ends_a_silent_stream(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the engine never ends the stream of a process, that it is gone does, after all that was said (I09)."""
+    """I09: if the engine does not end the stream of a dead process, it ends after the last output was received."""
     monkeypatch.setattr("securebench.sandboxes.docker.stream._CHECK_SECONDS", 0.05)
     ours, theirs = pair
     looks = list[bool]()
@@ -187,7 +187,7 @@ def test_a_process_that_is_gone_ends_a_silent_stream(pair: Pair, monkeypatch: py
     def look() -> bool:
         looks.append(len(looks) > 0)
         if len(looks) == 2:
-            theirs.sendall(frame(1, b"last"))  # on its way when the end was seen
+            theirs.sendall(frame(1, b"last"))  # still arriving when the process is found to be gone
         return looks[-1]
 
     stream = EngineStream(ours, is_over=look)
@@ -199,7 +199,7 @@ def test_a_process_that_is_gone_ends_a_silent_stream(pair: Pair, monkeypatch: py
 
 
 def test_a_process_that_is_there_is_waited_for(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often it was looked for in silence, nothing in time is a ``TimeoutError``, not its end."""
+    """The stream of a living process does not end while it is silent: ``receive`` raises ``TimeoutError``."""
     monkeypatch.setattr("securebench.sandboxes.docker.stream._CHECK_SECONDS", 0.01)
     looks = list[float]()
 
@@ -215,7 +215,7 @@ def test_a_process_that_is_there_is_waited_for(pair: Pair, monkeypatch: pytest.M
 
 
 def test_a_reset_connection_is_an_end(pair: Pair) -> None:
-    """A connection that is reset ends the output: how the process ended is asked elsewhere."""
+    """A reset connection ends the output without an error. The exit code is requested separately."""
     ours, theirs = pair
     stream = EngineStream(ours)
     ours.send(b"unread")

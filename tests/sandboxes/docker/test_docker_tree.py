@@ -1,4 +1,4 @@
-"""The files of an engine's images: brought into the store once."""
+"""Copying the files of an engine's images into the store: each image is copied once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IMAGE = ResolvedImage("app:1", "sha256:" + "a" * 64)
 
 
 class FakeStore:
-    """A store that has what was taken, and counts."""
+    """A fake image store. ``taken`` lists the images that were copied into it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -33,18 +33,18 @@ class FakeStore:
         self.taken: list[str] = []
 
     def find(self, reference: str) -> object:
-        """Return something if it is there."""
+        """Return an object with the image's id, or ``None`` if the image is not in the store."""
         return SimpleNamespace(id=reference) if reference in self.images else None
 
     def lease(self, image_id: str) -> TreeLease:
-        """Lease what is there."""
+        """Return a lease of an image that must be in the store."""
         assert image_id in self.images
         return TreeLease(self.root, os.open(self.root, os.O_RDONLY))
 
 
 @pytest.fixture
 def fake_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeStore:
-    """Give a store, into which taking from an engine brings what is asked for."""
+    """Return an empty store. Copying an image from an engine is patched to only add the image's id to the store."""
     found = FakeStore(tmp_path)
 
     def take(_engine: object, store: FakeStore, reference: str, _report: object) -> None:
@@ -56,12 +56,12 @@ def fake_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeStore:
 
 
 def trees(store: FakeStore) -> EngineTrees:
-    """Return the trees of no engine."""
+    """Return :class:`EngineTrees` for ``store``, without an engine."""
     return EngineTrees(cast("Any", None), cast("Any", store))
 
 
 def test_an_image_is_taken_once(fake_store: FakeStore) -> None:
-    """Eight tasks that want an image's files at once take it from the engine once."""
+    """If eight tasks need an image's files at the same time, the image is copied from the engine once."""
     found = trees(fake_store)
     with ThreadPoolExecutor(8) as pool:
         leases = list(pool.map(lambda _number: found.lease(IMAGE), range(8)))
@@ -71,14 +71,14 @@ def test_an_image_is_taken_once(fake_store: FakeStore) -> None:
 
 
 def test_what_the_store_has_is_not_taken(fake_store: FakeStore) -> None:
-    """An image that the store has under its id comes from there."""
+    """An image that is already in the store is not copied from the engine."""
     fake_store.images.add(IMAGE.id)
     trees(fake_store).lease(IMAGE).close()
     assert fake_store.taken == []
 
 
 def test_an_id_that_the_archive_has_not_is_told(fake_store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine whose ids are not those of its archives is told, with what to do."""
+    """If an engine exports an image under another id, an image error with a hint is raised."""
     monkeypatch.setattr(docker_driver, "import_from_engine", lambda *_arguments: None)
     with pytest.raises(ImageError) as raised:
         trees(fake_store).lease(IMAGE)
@@ -87,7 +87,7 @@ def test_an_id_that_the_archive_has_not_is_told(fake_store: FakeStore, monkeypat
 
 @pytest.mark.engine
 def test_the_files_of_an_engines_image_are_brought(engine: Engine, base_image: ResolvedImage, tmp_path: Path) -> None:
-    """What an engine has and the store lacks is in the store afterwards, under the engine's id, and stays."""
+    """Leasing an image copies it from the engine to the store, where it stays under the engine's id."""
     store = ImageStore(tmp_path / "images")
     assert engine.version
     driver = DockerDriver(store=store)

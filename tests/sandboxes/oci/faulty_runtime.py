@@ -1,4 +1,4 @@
-"""A runtime that fails now and then, compiled for a test and put in front of crun."""
+"""A program that stands in for a runtime: some calls fail, all others go to the real runtime. Compiled by tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODES: Final = {
     13: "exit 0 after someone killed the sandbox",
 }
 ANY_MODE: Final = 0
-"""Each failure is in one of the ways above."""
+"""The mode that fails in all of the ways above in turn."""
 
 SYSTEM_PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 _SOURCE: Final = Path(__file__).with_suffix(".c")
@@ -39,10 +39,10 @@ needs_faulty_runtime = (
 def compile_faulty_runtime(
     directory: Path, mode: int, *, seed: int, percent: int, spared: int = 0, runtime: str = "crun"
 ) -> Path:
-    """Return a program in the new ``directory`` that fails in so many of a hundred calls that start something.
+    """Return a program in the new ``directory`` that fails in ``percent`` % of the calls that start something.
 
-    The first ``spared`` sandboxes are well. The file ``report``, beside the program, has a letter for each call that
-    failed, a for mode 1.
+    Such a call starts a sandbox or a command. Calls for the first ``spared`` sandboxes never fail. For each failed
+    call, a letter is appended to the file ``report`` beside the program: a for mode 1, b for mode 2, and so on.
     """
     directory.mkdir()
     program = directory / runtime

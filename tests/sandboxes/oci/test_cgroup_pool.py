@@ -1,4 +1,4 @@
-"""Groups of spares: used again when they are as new, and never otherwise."""
+"""The cgroup pool: a group is reused only if it has no process and almost no memory is charged to it."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ OOM = "import sys\nblocks = [bytearray(1 << 20) for _ in range(1 << 10)]"
 
 
 class FakeGroup:
-    """A group that is, or is not, as new."""
+    """A fake group. It records whether it was removed."""
 
     def __init__(self, *, as_new: bool) -> None:
         self.as_new = as_new
         self.removed = False
 
     def is_as_new(self) -> bool:
-        """Say what it was made to say."""
+        """Return the value that the constructor got."""
         return self.as_new
 
     def reset_peak(self) -> None:
-        """There is none."""
+        """Do nothing."""
 
     def remove(self) -> bool:
-        """Note that it was asked for."""
+        """Record the removal."""
         self.removed = True
         return True
 
 
 def group(*, as_new: bool = True) -> Group:
-    """Return a fake, typed as the real one."""
+    """Return a fake group, typed as a real one."""
     return cast("Group", FakeGroup(as_new=as_new))
 
 
 class Around:
-    """A context in which groups can be made."""
+    """A stand-in for the supervisor's context, with what a pool needs to create groups."""
 
     settings = SupervisorSettings(run="/run", group="run")
     hierarchies = (object(),)
@@ -55,7 +55,7 @@ class Around:
 
 
 def pool_of(monkeypatch: pytest.MonkeyPatch) -> tuple[CgroupPool, list[Group]]:
-    """Return spares that fork nothing, and the groups that they were made in."""
+    """Return a pool that starts no processes, and the list of groups in which it would have started one."""
     used: list[Group] = []
 
     def make(of: Group) -> Any:
@@ -68,7 +68,7 @@ def pool_of(monkeypatch: pytest.MonkeyPatch) -> tuple[CgroupPool, list[Group]]:
 
 
 def test_a_group_that_is_as_new_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next spare waits in a group that was kept, and only then in new ones."""
+    """The pool fills kept groups with waiting processes first, then new groups."""
     cgroup_pool, used = pool_of(monkeypatch)
     kept = group()
     assert cgroup_pool.keep(kept)
@@ -78,7 +78,7 @@ def test_a_group_that_is_as_new_is_used_again(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_group_that_is_not_as_new_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one sandbox has left in a group is never another's (A24, F11)."""
+    """A24, F11: a group in which a sandbox left processes or memory is not kept for another sandbox."""
     cgroup_pool, used = pool_of(monkeypatch)
     dirty = group(as_new=False)
     assert not cgroup_pool.keep(dirty)
@@ -87,7 +87,7 @@ def test_a_group_that_is_not_as_new_is_not_kept(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_few_groups_are_kept_and_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is a bound, and what was kept is removed with the spares."""
+    """At most eight groups are kept, and ``remove`` removes all of them."""
     cgroup_pool, _ = pool_of(monkeypatch)
     groups = [group() for _ in range(9)]
     assert [cgroup_pool.keep(one) for one in groups] == [True] * 8 + [False]
@@ -102,7 +102,7 @@ def test_few_groups_are_kept_and_none_is_left(monkeypatch: pytest.MonkeyPatch) -
 )
 @pytest.mark.parametrize("unified", [False, True], ids=["v1", "v2"])
 def test_what_as_new_is(tmp_path: Path, processes: str, used: int, as_new: bool, unified: bool) -> None:
-    """No process, and next to no memory."""
+    """A group is as new if it has no process and at most 8 MiB of memory are charged to it."""
     hierarchy = Hierarchy(str(tmp_path), ("memory",), unified=unified)
     (tmp_path / "securebench").mkdir()
     made = Group([hierarchy], "spare-1", inner=False)
@@ -114,8 +114,8 @@ def test_what_as_new_is(tmp_path: Path, processes: str, used: int, as_new: bool,
 
 @pytest.mark.oci
 def test_what_came_before_is_not_felt(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """A sandbox that ran out of memory, or was held to one process, leaves the next ones theirs (A24, F11)."""
-    del oci_driver, base_image  # they exist before, and are not what this test leaves behind
+    """A24, F11: after a sandbox ran out of memory, the next one can use the memory that its own limit allows."""
+    del oci_driver, base_image  # only requested so that they exist before the check for leftovers starts
     small = Limits(memory=64 * MIB)
     with closing(OciDriver()) as driver:
         image = driver.resolve_image("securebench/python:3.11")

@@ -1,4 +1,4 @@
-"""Which cgroups a user may use, and what is written to them. Limits that bite are the conformance suite's to see."""
+"""Which cgroups a user can use, and what is written to them. The conformance suite tests that limits take effect."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LIMITS = {"memory": 64 * 1024 * 1024, "pids": 32, "cpu": 1.5}
 
 
 def mountinfo(*mounts: tuple[Path, str, str]) -> str:
-    """Return the text of a ``mountinfo`` file: mount point, type and options of each."""
+    """Return the text of a ``mountinfo`` file. ``mounts`` are mount points with their type and options."""
     lines = [f"36 25 0:31 / {path} rw,relatime shared:9 - {kind} none rw,{options}" for path, kind, options in mounts]
     return "\n".join(lines) + "\n"
 
 
 def unified(path: Path, controllers: str, handed_on: str = "") -> Path:
-    """Make what looks like a group of version 2."""
+    """Create a directory like a version 2 group, with the controllers ``handed_on`` enabled for its children."""
     path.mkdir(parents=True)
     (path / "cgroup.procs").touch()
     (path / "cgroup.controllers").write_text(controllers)
@@ -30,12 +30,12 @@ def unified(path: Path, controllers: str, handed_on: str = "") -> Path:
 
 @pytest.fixture(autouse=True)
 def _an_ordinary_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Judge by modes, as for an ordinary user: root may write everything."""
+    """Decide by file modes what is writable, as for an ordinary user. Otherwise, root could write everything."""
     monkeypatch.setattr(os, "access", lambda path, mode: bool(Path(path).stat().st_mode & 0o200))
 
 
 def test_version_1_has_a_hierarchy_a_controller(tmp_path: Path) -> None:
-    """Each controller of ours is found where it is mounted, once, also where two share a hierarchy."""
+    """Version 1: each controller that SecureBench uses is found once, even if it shares a hierarchy with another."""
     for name in ("memory", "cpu,cpuacct", "pids", "devices"):
         (tmp_path / name).mkdir()
     mounts = [(tmp_path / name, "cgroup", name) for name in ("memory", "cpu,cpuacct", "pids", "devices", "memory")]
@@ -48,20 +48,20 @@ def test_version_1_has_a_hierarchy_a_controller(tmp_path: Path) -> None:
 
 
 def test_other_controllers_are_found_for_runtimes_that_use_them(tmp_path: Path) -> None:
-    """A runtime that makes groups in every hierarchy has all of them cleaned up."""
+    """With ``other_controllers``, hierarchies without a controller that SecureBench uses are found, too."""
     (tmp_path / "devices").mkdir()
     found = find_hierarchies(mountinfo((tmp_path / "devices", "cgroup", "devices")), "", other_controllers=True)
     assert [(one.path, one.controllers) for one in found] == [(str(tmp_path / "devices"), ())]
 
 
 def test_what_cannot_be_written_is_not_used(tmp_path: Path) -> None:
-    """Hierarchies of version 1 that are another's are none, and that is said."""
+    """A version 1 hierarchy that this user cannot write to is not used."""
     (tmp_path / "memory").mkdir(mode=0o555)
     assert find_hierarchies(mountinfo((tmp_path / "memory", "cgroup", "memory")), "") == []
 
 
 def test_version_2_is_used_from_its_root(tmp_path: Path) -> None:
-    """Who may write the root uses that, and hands the controllers on where nobody did."""
+    """Version 2: a user who can write to the root group uses it, and controllers that are not enabled are enabled."""
     root = unified(tmp_path / "cgroup", "cpu io memory pids", "cpu")
     (found,) = find_hierarchies(mountinfo((root, "cgroup2", "")), "0::/\n")
     assert (found.path, found.controllers, found.unified) == (str(root), ("memory", "pids", "cpu"), True)
@@ -69,7 +69,7 @@ def test_version_2_is_used_from_its_root(tmp_path: Path) -> None:
 
 
 def test_version_2_is_used_where_it_was_delegated(tmp_path: Path) -> None:
-    """An ordinary user uses the highest group above his own that he may write."""
+    """Version 2: the topmost ancestor of this user's group that the user can write to is used."""
     root = unified(tmp_path / "cgroup", "cpu memory pids")
     for name in ("cgroup.procs", "."):
         (root / name).chmod(0o555 if name == "." else 0o444)
@@ -83,7 +83,7 @@ def test_version_2_is_used_where_it_was_delegated(tmp_path: Path) -> None:
 
 
 def test_nothing_delegated_is_nothing(tmp_path: Path) -> None:
-    """Where no group is the user's to write, or no controller is there, there are no hierarchies."""
+    """Version 2: a group that this user cannot write to, or that has no controllers, is not used."""
     root = unified(tmp_path / "cgroup", "cpu memory pids")
     (root / "cgroup.procs").chmod(0o444)
     assert find_hierarchies(mountinfo((root, "cgroup2", "")), "0::/\n") == []
@@ -92,7 +92,7 @@ def test_nothing_delegated_is_nothing(tmp_path: Path) -> None:
 
 
 def test_a_group_that_holds_processes_is_not_delegated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Version 2 refuses to hand on the controllers of a group that has processes: then there is nothing to use."""
+    """A group whose controllers cannot be enabled is not used. Version 2 refuses this if the group has processes."""
     root = unified(tmp_path / "cgroup", "cpu memory pids")
 
     def refuse(path: str, _text: str) -> None:
@@ -104,7 +104,7 @@ def test_a_group_that_holds_processes_is_not_delegated(tmp_path: Path, monkeypat
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Give what is written to the files of groups, in the words of their paths' last two parts."""
+    """Return a dict that gets each text written to a group's file. The key is the last two parts of the path."""
     found: dict[str, str] = {}
     monkeypatch.setattr(cgroups, "_write", lambda path, text: found.update({"/".join(path.split("/")[-2:]): text}))
     monkeypatch.setattr(os, "access", lambda path, mode: True)
@@ -112,7 +112,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def test_limits_of_version_1(tmp_path: Path, written: dict[str, str]) -> None:
-    """Memory, with no swap beyond it, processes, and processor time in microseconds of a period."""
+    """Version 1: limits of memory without extra swap, of processes, and of CPU time in microseconds per period."""
     hierarchies = [Hierarchy(str(tmp_path / name), (name,), unified=False) for name in LIMITS]
     for name in LIMITS:
         (tmp_path / name / "securebench").mkdir(parents=True)
@@ -130,7 +130,7 @@ def test_limits_of_version_1(tmp_path: Path, written: dict[str, str]) -> None:
 
 
 def test_limits_of_version_2(tmp_path: Path, written: dict[str, str]) -> None:
-    """The same in one group, with no swap at all."""
+    """Version 2: all limits are set in one group, without any swap, and ``memory.events`` counts the kills."""
     (tmp_path / "securebench").mkdir()
     group = Group([Hierarchy(str(tmp_path), ("memory", "pids", "cpu"), unified=True)], "s1", inner=False)
     group.limit(LIMITS)
@@ -147,7 +147,7 @@ def test_limits_of_version_2(tmp_path: Path, written: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("memsw", [True, False])
 def test_version_1_tells_own_kills_by_how_much_was_used_at_most(tmp_path: Path, *, memsw: bool) -> None:
-    """Kills of a group that never came near its limit are for want of memory above it."""
+    """Version 1: kills are attributed to a group's own limit only if its peak usage came close to that limit."""
     (tmp_path / "securebench").mkdir()
     group = Group([Hierarchy(str(tmp_path), ("memory",), unified=False)], "s1", inner=False)
     directory = tmp_path / "securebench/s1"
@@ -157,14 +157,14 @@ def test_version_1_tells_own_kills_by_how_much_was_used_at_most(tmp_path: Path, 
         (directory / f"{other}limit_in_bytes").write_text("67108864\n")
         (directory / f"{other}max_usage_in_bytes").write_text("9000000\n")
     assert (group.out_of_memory_kills(), group.kills_at_limit()) == (2, 0)
-    (directory / f"{kind}max_usage_in_bytes").write_text("67104768\n")  # a page less: the next charge was larger
+    (directory / f"{kind}max_usage_in_bytes").write_text("67104768\n")  # a page below the limit: a larger charge failed
     assert (group.out_of_memory_kills(), group.kills_at_limit()) == (2, 2)
     group.reset_peak()
     assert group.kills_at_limit() == 0
 
 
 def test_a_group_that_cannot_be_made_is_not_left(tmp_path: Path) -> None:
-    """Where one hierarchy refuses, nothing of the group stays in the others, and the error is heard."""
+    """If creating the group fails in one hierarchy, it is removed from the others, and the error is raised."""
     (tmp_path / "one/securebench").mkdir(parents=True)
     hierarchies = [Hierarchy(str(tmp_path / name), ("pids",), unified=True) for name in ("one", "two")]
     with pytest.raises(OSError, match="two"):
@@ -173,7 +173,7 @@ def test_a_group_that_cannot_be_made_is_not_left(tmp_path: Path) -> None:
 
 
 def test_a_runtime_with_groups_of_its_own_is_not_put_into_ours(tmp_path: Path, written: dict[str, str]) -> None:
-    """Its container is, by the runtime; and the group that it makes within ours is removed with it."""
+    """A runtime that creates an inner group is not moved into the outer one. Both are removed together."""
     (tmp_path / "securebench").mkdir()
     group = Group([Hierarchy(str(tmp_path), ("pids",), unified=True)], "s1", inner=True)
     group.enter()

@@ -1,4 +1,4 @@
-"""What a container changed of one directory: how its supervisor opens it, and how it is handed over."""
+"""A container's changes in one directory: how the supervisor opens them, and how the driver receives them."""
 
 from __future__ import annotations
 
@@ -38,12 +38,15 @@ def listed(descriptor: int) -> list[str]:
 
 
 def open_descriptors() -> int:
-    """Return how many this process has."""
+    """Return how many open descriptors this process has."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def opened(upper: Path, path: str) -> tuple[str, bool, str]:
-    """Return what is reported of ``path``, whether it took the image's place, and what the descriptor is of."""
+    """Return the outcome for ``path``, whether its changes hide the image's files, and the opened path below ``upper``.
+
+    The opened path is empty for ``upper`` itself, and if no descriptor was returned.
+    """
     before = open_descriptors()
     report, descriptor = open_changes(ProcessReport(), str(upper), path, OPAQUE)
     target = ""
@@ -56,13 +59,13 @@ def opened(upper: Path, path: str) -> tuple[str, bool, str]:
 
 @pytest.fixture
 def upper(tmp_path: Path) -> Path:
-    """Give an upper directory in which ``/srv/app`` was changed."""
+    """Return an upper directory in which ``/srv/app`` was changed."""
     (tmp_path / "upper/srv/app").mkdir(parents=True)
     return tmp_path.resolve() / "upper"
 
 
 def test_a_changed_directory_is_opened(upper: Path) -> None:
-    """The directory itself, or all, is handed over; where nothing was changed there is nothing."""
+    """A changed directory, also the root, is opened. One without changes is reported as unchanged and not opened."""
     assert opened(upper, "/srv/app") == ("changed", False, "/srv/app")
     assert opened(upper, "/") == ("changed", False, "")
     assert opened(upper, "/srv/other") == ("unchanged", False, "")
@@ -72,7 +75,7 @@ def test_a_changed_directory_is_opened(upper: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="a supervisor is root, if of its own namespace alone")
 @pytest.mark.parametrize("mode", [0, 0o077, 0o400])
 def test_a_closed_directory_is_handed_over_open(upper: Path, mode: int) -> None:
-    """H11: one that was closed to its owner can be searched by an ordinary user as by root."""
+    """H11: the owner of a changed directory gets all permissions on it, so that an ordinary user can read it too."""
     (upper / "srv/app/file").touch()
     (upper / "srv/app").chmod(mode)
     report, descriptor = open_changes(ProcessReport(), str(upper), "/srv/app", OPAQUE)
@@ -84,7 +87,7 @@ def test_a_closed_directory_is_handed_over_open(upper: Path, mode: int) -> None:
 @pytest.mark.parametrize("replaced", ["srv", "srv/app"])
 @pytest.mark.parametrize("kind", ["link", "file", "fifo", "removed"])
 def test_what_took_its_place_is_not_followed(upper: Path, replaced: str, kind: str) -> None:
-    """A link, file, FIFO, or the mark of a removal, there or above, is told and never opened (H01, H05)."""
+    """A link, file, FIFO or removal marker in place of a directory or its parent is reported, not opened (H01, H05)."""
     elsewhere = upper.parent / "elsewhere"
     (elsewhere / "app").mkdir(parents=True)
     path = upper / replaced
@@ -103,14 +106,14 @@ def test_what_took_its_place_is_not_followed(upper: Path, replaced: str, kind: s
 
 @pytest.mark.parametrize("where", ["srv", "srv/app"])
 def test_a_directory_that_was_made_again_is_whole(upper: Path, where: str) -> None:
-    """Below a directory that shows nothing of the image everything is there is; what is not there is gone."""
+    """A directory that was removed and created again is reported as whole. What is missing in it counts as replaced."""
     os.setxattr(upper / where, OPAQUE, b"y")
     assert opened(upper, "/srv/app") == ("changed", True, "/srv/app")
     assert opened(upper, "/srv/gone")[0] == ("replaced" if where == "srv" else "unchanged")
 
 
 def test_another_value_marks_nothing(upper: Path) -> None:
-    """The attribute says so with one value only: with others it is not the kernel's mark of a replaced directory."""
+    """The attribute marks a replaced directory only if its value is ``y``. With other values it is ignored."""
     os.setxattr(upper / "srv", OPAQUE, b"x")
     assert opened(upper, "/srv/app") == ("changed", False, "/srv/app")
 
@@ -128,14 +131,18 @@ def test_no_room_is_no_absence(upper: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_mark_is_one_that_nobody_inside_can_write() -> None:
-    """As root the mark takes a privilege over the host; in a user namespace the overlay keeps its own names."""
+    """A sandbox cannot set the attribute that marks a replaced directory.
+
+    For root it is a ``trusted`` attribute, which requires a privilege over the host. In a user namespace it is a
+    ``user.overlay`` attribute, which the overlay does not let processes set.
+    """
     assert opaque(user_attributes=False) == "trusted.overlay.opaque"
     assert opaque(user_attributes=True) == "user.overlay.opaque"
 
 
 @pytest.fixture
 def handle() -> Iterator[tuple[ProcessHandle, socket.socket]]:
-    """Give a job, and the supervisor's end of it."""
+    """Yield the handle of a process, and the supervisor's end of its channel."""
     ours, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     with supervisor:
@@ -143,7 +150,7 @@ def handle() -> Iterator[tuple[ProcessHandle, socket.socket]]:
 
 
 def test_a_lost_descriptor_is_no_absence(handle: tuple[ProcessHandle, socket.socket]) -> None:
-    """Where changes were reported and their descriptor did not arrive, the machine is at fault, not the candidate."""
+    """If changes are reported but their descriptor does not arrive, it is an infrastructure error."""
     send(handle[1], pack({**ENDED, "collected": "changed", "opaque": OPAQUE, "whole": False}))
     with pytest.raises(InfrastructureError, match="Too many open files") as raised:
         changed_layer(handle[0], "/app")
@@ -154,7 +161,7 @@ def test_a_lost_descriptor_is_no_absence(handle: tuple[ProcessHandle, socket.soc
 def test_the_limit_of_open_files_is_blamed_only_if_it_was_reached(
     handle: tuple[ProcessHandle, socket.socket], number: int, has_hint: bool
 ) -> None:
-    """Other errors of the supervisor have no such hint."""
+    """The hint to raise the limit of open files is given only if the supervisor reports too many open files."""
     why = str(OSError(number, os.strerror(number), "app"))
     send(handle[1], pack({**ENDED, "collected": why}))
     with pytest.raises(InfrastructureError, match=os.strerror(number)) as raised:
@@ -169,7 +176,7 @@ def test_the_limit_of_open_files_is_blamed_only_if_it_was_reached(
 def test_reports_are_typed(
     handle: tuple[ProcessHandle, socket.socket], report: dict[str, str], kind: type[Exception] | None
 ) -> None:
-    """A replaced directory fails the candidate; trouble, and a report of nothing, are infrastructure errors."""
+    """A replaced directory fails the candidate. Any other problem, or no outcome at all, is an infrastructure error."""
     send(handle[1], pack({**ENDED, **report}))
     with pytest.raises(kind or InfrastructureError) as raised:
         changed_layer(handle[0], "/app")
@@ -178,7 +185,7 @@ def test_reports_are_typed(
 
 
 def test_what_is_forgotten_keeps_its_number(handle: tuple[ProcessHandle, socket.socket], tmp_path: Path) -> None:
-    """Who still reads changes that were let go of finds no directory, and never another one under the same number."""
+    """After changes are released, their descriptor's number is not reused: late readers never see other files."""
     directory = os.open(tmp_path, os.O_RDONLY)
     send(handle[1], pack({**ENDED, "collected": "changed", "opaque": OPAQUE, "whole": False}), [directory])
     os.close(directory)
@@ -191,7 +198,7 @@ def test_what_is_forgotten_keeps_its_number(handle: tuple[ProcessHandle, socket.
 
 
 def collecting(driver: OciDriver, image: ResolvedImage, script: str, memory: int = 256 * MIB) -> tuple[int, bool]:
-    """Run ``script`` where it may change the root. Return what was left of the memory, and whether it ran out."""
+    """Run ``script`` in a sandbox with a writable root. Return the size of its changes, and if memory ran out."""
     spec = SandboxSpec(
         image=image, read_only=False, user=(0, 0), collect=LIBRARY, limits=Limits(memory=memory, file_size=1024 * MIB)
     )
@@ -204,7 +211,7 @@ def collecting(driver: OciDriver, image: ResolvedImage, script: str, memory: int
 
 @pytest.mark.oci
 def test_what_is_written_to_the_root_counts_as_memory(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """An agent that writes more to its root than its memory limit is ended for that, and what it wrote is bounded."""
+    """A command that writes more to its root than its memory limit is killed. What it wrote stays within the limit."""
     if "memory" in oci_driver.info().weaker:
         pytest.skip("this driver says that it does not limit memory")
     held, out_of_memory = collecting(
@@ -217,7 +224,7 @@ def test_what_is_written_to_the_root_counts_as_memory(oci_driver: OciDriver, bas
 @pytest.mark.oci
 @pytest.mark.parametrize("end", ["close", "kill_all"])
 def test_changes_go_with_their_sandbox(base_image: ResolvedImage, oci_driver: OciDriver, end: str) -> None:
-    """Closing a sandbox, or the driver under it, lets go of what it changed, whoever still has the descriptor."""
+    """Closing a sandbox, or ``kill_all``, releases its changes, even if a reader still has the descriptor."""
     with closing(OciDriver(runtime=oci_driver.info().runtime, store=oci_driver.store)) as driver:
         sandbox = driver.create(SandboxSpec(image=base_image, read_only=False, user=(0, 0), collect=LIBRARY))
         sandbox.run(Command(argv=("sh", "-c", f"echo x > {LIBRARY}/new"), timeout_seconds=60))
@@ -231,7 +238,7 @@ def test_changes_go_with_their_sandbox(base_image: ResolvedImage, oci_driver: Oc
 
 @pytest.mark.oci
 def test_files_of_the_layer_are_whole(base_image: ResolvedImage, oci_driver: OciDriver) -> None:
-    """A file whose mode alone was changed is there with its content, and a directory of the image cannot be renamed."""
+    """If only a file's mode was changed, its content is collected too. A directory of the image cannot be renamed."""
     script = f'chmod 700 {LIBRARY}/message.py; python3 -c \'import os; os.rename("{LIBRARY}/mime", "{LIBRARY}/x")\''
     with (
         oci_driver.create(SandboxSpec(image=base_image, read_only=False, user=(0, 0), collect=LIBRARY)) as sandbox,

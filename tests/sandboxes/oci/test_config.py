@@ -1,4 +1,4 @@
-"""The golden document: every field of the OCI configuration, and that it asks for what Docker is asked for."""
+"""The OCI configuration, compared with an expected document in all fields, and with Docker's configuration in many."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SECCOMP = Seccomp(b"\x06\x00\x00\x00\x00\x00\xff\x7f", {"defaultAction": "SCMP_A
 
 
 def layout(spec: SandboxSpec, name: str = "crun", **options: Any) -> HostLayout:
-    """Return what a driver has laid out for ``spec``."""
+    """Return the host paths and ids that a driver would use for ``spec``."""
     settings: dict[str, Any] = {
         "root": "/run/root",
         "sources": {mount.target: f"/staged{mount.target}" for mount in binds(spec)} | {INIT_TARGET: "/staged/init"},
@@ -59,7 +59,7 @@ def layout(spec: SandboxSpec, name: str = "crun", **options: Any) -> HostLayout:
 
 
 def bind(target: str, mode: str) -> dict[str, Any]:
-    """Return the document of a bind mount."""
+    """Return the expected entry of a bind mount."""
     return {
         "destination": target,
         "type": "bind",
@@ -69,12 +69,12 @@ def bind(target: str, mode: str) -> dict[str, Any]:
 
 
 def mount(target: str, kind: str, *options: str) -> dict[str, Any]:
-    """Return the document of a mount of the kernel's."""
+    """Return the expected entry of a mount that is not a bind mount."""
     return {"destination": target, "type": kind, "source": kind, "options": list(options)}
 
 
 def golden(**of_linux: Any) -> dict[str, Any]:
-    """Return the whole document, but for what a runtime has its own way of."""
+    """Return the expected document. ``of_linux`` are the fields of ``linux`` that differ between runtimes."""
     closed = ("nosuid", "noexec", "nodev")
     return {
         "ociVersion": "1.0.2",
@@ -165,7 +165,7 @@ def golden(**of_linux: Any) -> dict[str, Any]:
 def test_the_whole_document(
     tmp_path: Path, runtime: str, annotations: dict[str, str], of_linux: dict[str, Any]
 ) -> None:
-    """I02, I05, I11, I17, I18, I19, I20, J04: with the defaults, this and nothing else is asked of each runtime."""
+    """I02, I05, I11, I17, I18, I19, I20, J04: with the defaults, each runtime gets exactly the expected document."""
     spec = SandboxSpec(image=IMAGE, mounts=(Mount(tmp_path, "/workspace", read_only=False),), workdir="/workspace")
     document = compile_config(spec, COMMAND, layout(spec, runtime))
     assert document == golden(**of_linux) | {"annotations": annotations}
@@ -175,7 +175,10 @@ def test_the_whole_document(
     ("runtime", "joined"), [("crun", [{"type": "network", "path": "/cell/network"}]), ("runc", [])]
 )
 def test_ports_change_the_network_alone(runtime: str, joined: list[dict[str, str]]) -> None:
-    """J03: with forwarded ports the namespace exists already, of the container or the runtime, and so does /sys."""
+    """J03: forwarded ports change only the network namespace and ``/sys``.
+
+    crun lets the container join the existing network namespace. runc is started in it, so its document names none.
+    """
     spec = SandboxSpec(image=IMAGE)
     plain = layout(spec, runtime)
     served = layout(spec, runtime, network="/cell/network", sources={**plain.sources, "/sys": "/cell/sys"})
@@ -191,7 +194,7 @@ def test_ports_change_the_network_alone(runtime: str, joined: list[dict[str, str
 
 
 def test_a_persistent_sandbox_waits_on_its_stdin() -> None:
-    """A persistent sandbox differs in its command and its environment, and in nothing else."""
+    """A persistent sandbox runs ``cat``. It differs from other sandboxes only in its command and its environment."""
     spec = SandboxSpec(image=IMAGE)
     ephemeral, persistent = (_json_of(compile_config(spec, command, layout(spec))) for command in (COMMAND, None))
     assert persistent["process"]["args"] == ["/dev/init", "--", "/bin/cat"]
@@ -201,7 +204,7 @@ def test_a_persistent_sandbox_waits_on_its_stdin() -> None:
 
 
 def test_a_command_of_a_persistent_sandbox_is_held_to_the_same() -> None:
-    """What runs beside the idle process has its limits, its capabilities and no new privileges, but no init."""
+    """A further command in a persistent sandbox has the limits and capabilities of the first process, but no init."""
     spec = SandboxSpec(image=IMAGE)
     beside = compile_process(spec, COMMAND, layout(spec))
     first = compile_config(spec, COMMAND, layout(spec))["process"]
@@ -211,7 +214,7 @@ def test_a_command_of_a_persistent_sandbox_is_held_to_the_same() -> None:
 
 @pytest.mark.parametrize("user", [(0, 0), (1000, 1000)])
 def test_capabilities_are_roots(user: tuple[int, int]) -> None:
-    """I02: a capability that was added is root's to use; another user only has it in the bounding set, as in Docker."""
+    """I02: only root can use an added capability. Other users have it only in the bounding set, as in Docker."""
     spec = SandboxSpec(image=IMAGE, cap_add=("SYS_CHROOT",), user=user)
     found = compile_process(spec, COMMAND, layout(spec))["capabilities"]
     held = ["CAP_SYS_CHROOT"] if user[0] == 0 else []
@@ -228,27 +231,27 @@ def test_capabilities_are_roots(user: tuple[int, int]) -> None:
     ("runtime", "memory", "data"), [("crun", 64, 64), ("runsc", 64, 64), ("runc", 64, 128), ("runc", 256, 256)]
 )
 def test_without_cgroups_each_process_is_limited(runtime: str, memory: int, data: int) -> None:
-    """I08, I09: where there are no cgroups, data and processes have resource limits, and no path is named.
+    """I08, I09: without cgroups, resource limits apply to data and processes, and the document has no cgroup path.
 
-    No limit of data is below what the runtime needs itself to make a sandbox.
+    The data limit is never lower than what the runtime itself needs to create a sandbox.
     """
     spec = SandboxSpec(image=IMAGE, limits=Limits(memory=memory * MIB, pids=32))
     document = compile_config(spec, COMMAND, layout(spec, runtime, cgroup=None))
     found = {limit["type"]: (limit["soft"], limit["hard"]) for limit in document["process"]["rlimits"]}
     assert found["RLIMIT_DATA"] == (data * MIB, data * MIB)
-    assert found.get("RLIMIT_NPROC") == (None if runtime == "crun" else (32, 32))  # the supervisor sees to crun's
+    assert found.get("RLIMIT_NPROC") == (None if runtime == "crun" else (32, 32))  # the supervisor limits crun
     assert "cgroupsPath" not in document["linux"]
 
 
 def test_a_rootless_runc_makes_no_cgroup() -> None:
-    """An ordinary user's runc is put into cgroups beforehand, as any runtime that has none of its own."""
+    """An ordinary user's runc gets no cgroup path: like crun and runsc, it is started in the sandbox's cgroups."""
     spec = SandboxSpec(image=IMAGE)
     rootless = layout(spec, runtime=OciRuntime("runc", "/usr/bin/runc", "1.2", rootless=True))
     assert "cgroupsPath" not in compile_config(spec, COMMAND, rootless)["linux"]
 
 
 def test_all_but_crun_need_a_root() -> None:
-    """Where the sandbox's own user is the only one, the others say what is missing, and crun makes do."""
+    """If the sandbox's own user is the only mapped id, runc and runsc are refused with an error, and crun works."""
     spec = SandboxSpec(image=IMAGE)
     alone = [{"containerID": 65534, "hostID": 0, "size": 1}]
     for runtime in ("runc", "runsc"):
@@ -270,7 +273,7 @@ def test_all_but_crun_need_a_root() -> None:
     ],
 )
 def test_what_cannot_be_given_is_refused(options: dict[str, Any]) -> None:
-    """I02: a network, a weaker filter, every capability: refused, never left out."""
+    """I02: a spec with a network, weaker security options or all capabilities is refused, and not silently changed."""
     spec = SandboxSpec(image=IMAGE, **options)
     with pytest.raises(ConfigError) as caught:
         compile_config(spec, COMMAND, layout(spec))
@@ -278,13 +281,13 @@ def test_what_cannot_be_given_is_refused(options: dict[str, Any]) -> None:
 
 
 def test_new_privileges_are_asked_for_by_name() -> None:
-    """Only a spec that leaves the option out has a sandbox in which set-id programs work."""
+    """A spec without the option ``no-new-privileges`` gives a sandbox in which set-id programs work."""
     spec = SandboxSpec(image=IMAGE, security_opt=())
     assert compile_process(spec, COMMAND, layout(spec))["noNewPrivileges"] is False
 
 
 def test_a_mount_beneath_another_comes_after_it(tmp_path: Path) -> None:
-    """However a spec orders them, a mount is never hidden by the one above it."""
+    """Mounts are sorted so that a mount never hides another one below it, whatever their order in the spec."""
     (tmp_path / "file").touch()
     mounts = (Mount(tmp_path / "file", "/tmp/a/file"), Mount(tmp_path, "/tmp/a"), Mount(tmp_path, "/srv"))
     spec = SandboxSpec(image=IMAGE, mounts=mounts, tmpfs=("/srv/tmp", "/tmp"))
@@ -294,7 +297,7 @@ def test_a_mount_beneath_another_comes_after_it(tmp_path: Path) -> None:
 
 
 def test_unsafe_sources_are_refused(tmp_path: Path) -> None:
-    """H01: a mount whose source is a link is refused before anything is asked of a runtime."""
+    """H01: a mount whose source is a link is refused when the configuration is compiled, before a runtime starts."""
     (tmp_path / "link").symlink_to("/etc")
     spec = SandboxSpec(image=IMAGE)
     unsafe = SandboxSpec(image=IMAGE, mounts=(Mount(tmp_path / "link", "/workspace"),))
@@ -304,7 +307,7 @@ def test_unsafe_sources_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_the_host_spares_is_not_spared() -> None:
-    """The score for want of memory is at least one that lets the kernel choose a sandbox before the runner."""
+    """A sandbox's OOM score is at least ``OOM_SCORE``, so the kernel kills a sandbox before SecureBench."""
     assert _own_oom_score() >= OOM_SCORE > 0
     spec = SandboxSpec(image=IMAGE)
     assert compile_process(spec, COMMAND, layout(spec, oom_score=200))["oomScoreAdj"] == 200
@@ -317,13 +320,13 @@ TARGETS = st.lists(
 
 @st.composite
 def specs(draw: st.DrawFn) -> SandboxSpec:
-    """Draw a spec that both drivers can give."""
+    """Draw a spec that both drivers support."""
     sources = Path(__file__).resolve().parent
     limits = Limits(
         memory=draw(st.integers(1 << 20, 1 << 40)),
         pids=draw(st.integers(1, 4096)),
         tmpfs=draw(st.integers(1, 1 << 40)),
-        open_files=draw(st.integers(3, resource.getrlimit(resource.RLIMIT_NOFILE)[1])),  # no runtime can give more
+        open_files=draw(st.integers(3, resource.getrlimit(resource.RLIMIT_NOFILE)[1])),  # no runtime can exceed it
         file_size=draw(st.integers(0, 1 << 40)),
     )
     variables = st.dictionaries(st.text(string.ascii_uppercase, min_size=1), st.text(string.printable), max_size=4)
@@ -348,7 +351,7 @@ def specs(draw: st.DrawFn) -> SandboxSpec:
 
 @given(specs())
 def test_both_drivers_ask_for_the_same(spec: SandboxSpec) -> None:
-    """I02, I05, I17: from one spec, Docker and a runtime are asked for the same sandbox."""
+    """I02, I05, I17: for the same spec, Docker and an OCI runtime get equivalent configurations."""
     docker = compile_container(spec, COMMAND, {})
     host = docker["HostConfig"]
     ours = compile_config(spec, COMMAND, layout(spec))
@@ -367,7 +370,7 @@ def test_both_drivers_ask_for_the_same(spec: SandboxSpec) -> None:
 
 
 def _mounted(document: OciConfig) -> dict[str, tuple[str, ...]]:
-    """Return what is mounted of the spec: the kind and whether it is read-only, or the size."""
+    """Return the spec's mounts by target: the kind and mode of a bind mount, or the kind, size and ``exec`` option."""
     found: dict[str, tuple[str, ...]] = {}
     for entry in document["mounts"]:
         if entry["type"] == "bind" and entry["destination"] != INIT_TARGET:
@@ -389,13 +392,13 @@ def _mounted_by_docker(host: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     for entry in host["Mounts"]:
         if entry["Type"] == "bind":
             found[entry["Target"]] = ("bind", "ro" if entry["ReadOnly"] else "rw")
-        else:  # Docker's own options for these are nosuid, nodev and noexec
+        else:  # Docker mounts these with nosuid, nodev and noexec
             found[entry["Target"]] = ("tmpfs", f"size={entry['TmpfsOptions']['SizeBytes']}", "noexec")
     return found
 
 
 def test_more_open_files_than_the_hard_limit_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A runtime cannot raise its hard limit: the message has both limits, and says what to raise."""
+    """A limit of open files above the hard limit is an error with both limits, and with a command to raise it."""
     monkeypatch.setattr(resource, "getrlimit", lambda _number: (64, 64))
     spec = SandboxSpec(image=IMAGE)
     with pytest.raises(EngineError, match=r"1024 open files.*is 64") as raised:

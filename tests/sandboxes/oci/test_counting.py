@@ -1,4 +1,4 @@
-"""Processes that are counted apart: a runtime in a user namespace of its own, with the users of the supervisor's."""
+"""Separate process counts: a runtime in its own user namespace, which maps the ids of the supervisor's namespace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ with open("/proc/self/uid_map") as users:
 
 
 def seen(directory: Path, processes: int | None) -> tuple[int, str, str]:
-    """Return the wait status of a runtime that looks at its namespace, what it says, and its log."""
+    """Start a runtime that prints its user namespace, limit and ids. Return its wait status, its output and its log."""
     out, log = (directory / "out").open("w+"), directory / "log"
     with out, socket.socket() as channel:
         streams = [os.dup(number) for number in (0, out.fileno(), out.fileno())]
@@ -34,7 +34,10 @@ def seen(directory: Path, processes: int | None) -> tuple[int, str, str]:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may map every user, as a supervisor may all of its namespace")
 def test_a_runtime_is_in_a_namespace_with_all_users(tmp_path: Path) -> None:
-    """It is who it was, held to its number of processes, in a namespace that nobody else is in."""
+    """A runtime with a process limit gets this limit and its own user namespace, in which every id is unchanged.
+
+    A runtime without a process limit stays in the supervisor's user namespace.
+    """
     own = str(Path("/proc/self/ns/user").readlink())
     status, output, log = seen(tmp_path, 50)
     assert (status, log) == (0, "")
@@ -44,7 +47,7 @@ def test_a_runtime_is_in_a_namespace_with_all_users(tmp_path: Path) -> None:
 
 
 def test_a_namespace_without_users_runs_nothing() -> None:
-    """Where the supervisor may not map its users the runtime is not started, and its log says why."""
+    """If the supervisor may not write the id maps, the runtime is not started, and its log reports this."""
 
     def try_it() -> None:
         status, output, log = seen(directory, 50)

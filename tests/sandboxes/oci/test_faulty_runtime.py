@@ -1,4 +1,4 @@
-"""A runtime that fails now and then: what ran is reported as it went, or not at all."""
+"""A runtime that sometimes fails: a command gets its true result or an infrastructure error, never a wrong result."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ SLOW = "printf hi; sleep 0.1; exit 7"
 
 pytestmark = [
     pytest.mark.oci,
-    pytest.mark.usefixtures("oci_driver"),  # a test's own leave nothing behind: that one stays open
+    pytest.mark.usefixtures("oci_driver"),  # the shared driver stays open, and is not reported as left behind
     *needs_faulty_runtime,
 ]
 
 
 @pytest.fixture
 def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Give what puts a runtime that fails in the way ``mode`` in front of the real one."""
+    """Return a function that puts a runtime that fails in the way ``mode`` in front of the real one."""
 
     def install(mode: int, *, seed: int, percent: int = 20, runtime: str = "crun") -> None:
         monkeypatch.setattr(sandbox_module, "_START_SECONDS", 2.0)
@@ -45,7 +45,10 @@ def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
 
 
 def attempts(image: ResolvedImage, count: int, seconds: float) -> list[CommandResult | str]:
-    """Return how ``count`` sandboxes went, every other one a persistent one with two commands."""
+    """Run commands in ``count`` sandboxes. Return the result or the error message of each command.
+
+    Every second sandbox is persistent and runs two commands. The others run one.
+    """
     found: list[CommandResult | str] = []
     spec, command = SandboxSpec(image=image), Command(argv=("sh", "-c", SLOW), timeout_seconds=seconds)
     with closing(OciDriver(runtime="crun")) as driver:
@@ -62,19 +65,19 @@ def attempts(image: ResolvedImage, count: int, seconds: float) -> list[CommandRe
 def test_a_failing_runtime_is_never_the_commands_fault(
     mode: int, faulty: Callable[..., None], base_image: ResolvedImage
 ) -> None:
-    """Each command that was reported on ended as it does on a sound machine, and some could not be."""
+    """Every reported result is the same as with a working runtime. At least one command has an error instead."""
     faulty(mode, seed=3)
     _require_true_or_nothing(attempts(base_image, *((3, 1) if mode == 7 else (14, 2 if mode == 11 else 60))))
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)  # those that hang take five minutes of waiting
+@pytest.mark.timeout(1200)  # the modes that hang wait for five minutes
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("mode", MODES, ids=MODES.get)
 def test_a_failing_runtime_is_never_the_commands_fault_whichever_calls_fail(
     mode: int, seed: int, faulty: Callable[..., None], base_image: ResolvedImage
 ) -> None:
-    """The same with many more calls."""
+    """With many more calls and other seeds, every reported result is the same as with a working runtime."""
     faulty(mode, seed=100 + seed)
     _require_true_or_nothing(attempts(base_image, 60, 2 if mode in {7, 11} else 60))
 
@@ -85,7 +88,7 @@ def test_a_failing_runtime_is_never_the_commands_fault_whichever_calls_fail(
 def test_a_sandbox_whose_runtime_fails_does_not_stay(
     *, mode: int, runtime: str, persistent: bool, faulty: Callable[..., None], base_image: ResolvedImage
 ) -> None:
-    """L10: what a runtime started before it failed is killed, and the kill of a command is no verdict on it."""
+    """L10: if a runtime fails after it started a command, the command is killed and has an infrastructure error."""
     faulty(mode, seed=1, percent=100, runtime=runtime)
     reason = "runtime failed to start|exited with code 1 before it started|was killed from outside"
     with (

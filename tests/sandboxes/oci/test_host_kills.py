@@ -1,4 +1,8 @@
-"""SIGKILL from the host: of a sandbox's first process it is the machine's fault, of another its sender is not known."""
+"""SIGKILL from the host, which may hit any process of a sandbox.
+
+A kill of the sandbox's first process is an infrastructure error, because only the host can kill that process. For other
+processes the sender is unknown, so the exit code counts.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +27,12 @@ if TYPE_CHECKING:
 
 WAITS = Command(argv=("sh", "-c", "echo on; sleep 60"), timeout_seconds=50)
 
-pytestmark = [pytest.mark.oci, pytest.mark.usefixtures("oci_driver")]  # that one stays open
+pytestmark = [pytest.mark.oci, pytest.mark.usefixtures("oci_driver")]  # the shared driver stays open
 
 
 @pytest.fixture(scope="module", params=["crun", "runc"])
 def own(request: pytest.FixtureRequest) -> Iterator[OciDriver]:
-    """Give a driver with no other sandboxes than those of one test, on each runtime that leaves its containers."""
+    """Yield a driver that only the tests of this module use, with each runtime that detaches from its containers."""
     driver = OciDriver(runtime=request.param)
     driver.info()
     yield driver
@@ -39,7 +43,7 @@ def own(request: pytest.FixtureRequest) -> Iterator[OciDriver]:
 def test_a_kill_of_the_first_process_from_the_host_is_the_machines(
     *, own: OciDriver, base_image: ResolvedImage, persistent: bool
 ) -> None:
-    """It is an infrastructure error for every command that it took along, also for one that started beside it."""
+    """If the host kills a sandbox's first process, a running command, also in a persistent sandbox, has an error."""
     with own.create(SandboxSpec(image=base_image), persistent=persistent) as sandbox:
         process = sandbox.open(WAITS)
         os.kill(first_process(own, process), signal.SIGKILL)
@@ -48,7 +52,7 @@ def test_a_kill_of_the_first_process_from_the_host_is_the_machines(
 
 
 def test_a_kill_of_another_process_from_the_host_is_scored(own: OciDriver, base_image: ResolvedImage) -> None:
-    """The kernel does not say who killed a process, and each may kill itself."""
+    """A command that the host kills has the exit code 137, because it may have killed itself: the sender is unknown."""
     with own.create(SandboxSpec(image=base_image)) as sandbox:
         process = sandbox.open(WAITS)
         os.kill(children(first_process(own, process))[0], signal.SIGKILL)
@@ -56,19 +60,19 @@ def test_a_kill_of_another_process_from_the_host_is_scored(own: OciDriver, base_
 
 
 def test_a_kill_of_a_command_leaves_its_sandbox(own: OciDriver, base_image: ResolvedImage) -> None:
-    """A command that was killed beside a living first process is reported at once, and the next one runs."""
+    """If a command in a persistent sandbox kills itself, this is reported at once, and the next command runs."""
     kills_itself = Command(argv=("sh", "-c", "kill -9 $$"), timeout_seconds=50)
     with own.create(SandboxSpec(image=base_image), persistent=True) as sandbox:
         started = time.monotonic()
         assert [sandbox.run(kills_itself).exit_code for _ in range(3)] == [137] * 3
-        assert time.monotonic() - started < 8  # nobody waited for an end of the sandbox
+        assert time.monotonic() - started < 8  # the driver did not wait for the sandbox to exit
 
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_an_end_of_our_own_making_is_none_of_the_machines(
     *, own: OciDriver, base_image: ResolvedImage, persistent: bool
 ) -> None:
-    """A time limit, a kill of the harness and too much memory are what they were, though the first process dies."""
+    """A time limit, a kill by SecureBench and a lack of memory are reported as such, even if the first process dies."""
     spec = SandboxSpec(image=base_image, limits=Limits(memory=64 * MIB))
     with own.create(spec, persistent=persistent) as sandbox:
         assert sandbox.run(Command(argv=("sleep", "60"), timeout_seconds=0.5)).timed_out
@@ -83,11 +87,11 @@ def test_an_end_of_our_own_making_is_none_of_the_machines(
 
 
 def first_process(driver: OciDriver, process: SandboxProcess) -> int:
-    """Return the number on this machine of the first process of the only sandbox of ``driver``, which runs."""
+    """Return the pid, on this machine, of the first process of the driver's only sandbox, which runs ``WAITS``."""
     assert process.receive() == (Stream.STDOUT, b"on\n")
     supervisor = children(driver._context.connection._child.pid)[0]
     deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:  # its runtime may be about to go
+    while time.monotonic() < deadline:  # the runtime may be about to exit
         started = children(supervisor)
         for pid in (*started, *(child for parent in started for child in children(parent))):
             if _numbers(pid)[2:] == [1]:
@@ -97,14 +101,14 @@ def first_process(driver: OciDriver, process: SandboxProcess) -> int:
 
 
 def children(parent: int) -> list[int]:
-    """Return the processes that ``parent`` has started: none if it has gone."""
+    """Return the pids of the children of ``parent``, or an empty list if it has exited."""
     with suppress(OSError):
         return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
     return []
 
 
 def _numbers(pid: int) -> list[int]:
-    """Return the numbers of a process in each pid namespace, of which this one's comes first."""
+    """Return the pids of a process in each of its pid namespaces, starting with this process's namespace."""
     with suppress(OSError):
         status = Path(f"/proc/{pid}/status").read_text()
         return next([int(n) for n in line.split()[1:]] for line in status.splitlines() if line.startswith("NSpid:"))

@@ -1,4 +1,4 @@
-"""The driver's proof of isolation: it finds weaknesses, and sandboxes share nothing with the host."""
+"""Isolation of the oci driver: its self-test finds missing restrictions, and sandboxes share nothing with the host."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _on_the_hosts_kernel(oci_driver: OciDriver) -> None:
 
 @as_root
 def test_everything_is_enforced(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """As root everything is enforced, in sandboxes with the host's programs and in those of an image."""
+    """As root, every restriction is enforced, in sandboxes with the host's programs and in sandboxes of an image."""
     isolation = oci_driver.prove()
     assert (isolation.enforced, isolation.weaker) == (tuple(ENFORCEABLE), ())
     assert inspect_sandbox(oci_driver.create, base_image, oci_driver.info().runtime) == {}
@@ -72,7 +72,7 @@ def test_a_weaker_sandbox_is_detected(
 @as_root
 @pytest.mark.parametrize(("name", "plenty"), [("memory", 1 << 30), ("pids", 1 << 20)])
 def test_a_missing_limit_is_detected(oci_driver: OciDriver, base_image: ResolvedImage, name: str, plenty: int) -> None:
-    """I08, I09: if a limit is requested but never reaches the kernel, the sandbox runs, and this is reported."""
+    """I08, I09: if a sandbox gets a much higher limit than requested, the self-test reports that it is not enforced."""
 
     def create(spec: SandboxSpec) -> Sandbox:
         return oci_driver.create(replace(spec, limits=replace(spec.limits, **{name: plenty})))
@@ -91,7 +91,7 @@ def test_a_failed_proof_is_an_error(oci_driver: OciDriver, monkeypatch: pytest.M
 
 @as_root
 def test_limits_are_hit_once(base_image: ResolvedImage, oci_driver: OciDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The supervisor enforces limits, whatever the image: after a proof, the self-test of an image skips them."""
+    """Limits do not depend on the image, so after a proof, the self-test of an image skips them."""
     monkeypatch.setattr(self_test, "_TOO_LITTLE", {"pids": {"pids": 100}})
     with closing(OciDriver(runtime=oci_driver.info().runtime)) as fresh:
         image = fresh.resolve_image(base_image.reference)
@@ -106,11 +106,11 @@ def test_limits_are_hit_once(base_image: ResolvedImage, oci_driver: OciDriver, m
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
-        # A network namespace that is shared with the host has the host's abstract sockets.
+        # In the host's network namespace, a sandbox could connect to the host's abstract sockets.
         ("import socket; socket.socket(socket.AF_UNIX).connect({name!r})", "ConnectionRefusedError"),
-        # A shared ipc namespace has its message queues and shared memory segments.
+        # In the host's ipc namespace, a sandbox would see the host's message queues and shared memory segments.
         ("import os; print(os.listdir('/dev/mqueue'), len(open('/proc/sysvipc/shm').readlines()))", "[] 1"),
-        # Kernel settings that belong to no namespace are those of the host.
+        # Most kernel settings belong to no namespace: a change would affect the host.
         ("open('/proc/sys/kernel/hostname', 'w')", "OSError: [Errno 30]"),
         ("open('/proc/sys/vm/overcommit_memory', 'w')", "OSError: [Errno 30]"),
         ("open('/sys/kernel/mm/ksm/run', 'w')", "OSError: [Errno 30]"),
@@ -125,7 +125,7 @@ def test_limits_are_hit_once(base_image: ResolvedImage, oci_driver: OciDriver, m
 def test_nothing_of_the_kernel_is_shared(
     oci_driver: OciDriver, base_image: ResolvedImage, program: str, expected: str
 ) -> None:
-    """I18, I19, I20: no abstract sockets, queues, settings, clock or devices of the host, not even for root."""
+    """I18, I19, I20: not even root can use the abstract sockets, queues, settings, clock or devices of the host."""
     name = f"\0securebench-test-{os.getpid()}"
     with (
         socket.socket(socket.AF_UNIX) as listener,
@@ -139,7 +139,7 @@ def test_nothing_of_the_kernel_is_shared(
 
 
 def test_the_root_of_a_proof_has_only_programs(tmp_path: Path) -> None:
-    """Only program directories are included, links as links. Afterwards the root is removed."""
+    """Only the host's program directories are included, and links stay links. Afterwards the root is removed."""
     (tmp_path / "usr/bin").mkdir(parents=True)
     (tmp_path / "bin").symlink_to("usr/bin")
     (tmp_path / "sbin").mkdir()

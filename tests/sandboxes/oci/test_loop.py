@@ -1,4 +1,4 @@
-"""The supervisor's loop: what it does with an event that was for somebody else."""
+"""The supervisor's event loop: stale events, waiting requests, exits of processes and time limits."""
 
 from __future__ import annotations
 
@@ -28,11 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RUNTIME = 2**30
-"""The number of a runtime's process, which no process has."""
+"""The pid of a fake runtime. No real process has this pid."""
 
 
 def test_an_event_of_a_closed_descriptor_is_not_for_its_successor() -> None:
-    """Descriptors are reused at once: of two events, the first closed what the second was for, and opened another."""
+    """An event of a closed descriptor is ignored if a new descriptor already has the same number.
+
+    The kernel reuses numbers at once. Here the handler of the first event closes the descriptor of the second event and
+    opens another.
+    """
     supervisor = Supervisor.__new__(Supervisor)
     supervisor._handlers, supervisor._watched_now, supervisor._poll = {}, set(), select.epoll()
     first, second = socket.socketpair(), socket.socketpair()
@@ -60,7 +64,7 @@ def test_an_event_of_a_closed_descriptor_is_not_for_its_successor() -> None:
 
 
 class Queue:
-    """A supervisor that may start one process at a time, and what it has started."""
+    """A supervisor that starts at most one process at a time, without a runtime. ``started`` lists them."""
 
     def __init__(self) -> None:
         self.started: list[RuntimeProcess] = []
@@ -69,10 +73,10 @@ class Queue:
         self.supervisor._waiting = deque()
         self.supervisor._starting = set()
         self.supervisor._most_starting = 1
-        self.supervisor._start = self._start  # type: ignore[method-assign, assignment]  # instead of a runtime
+        self.supervisor._start = self._start  # type: ignore[method-assign, assignment]  # starts no runtime
 
     def ask(self, seconds: float = 60) -> tuple[RuntimeProcess, socket.socket]:
-        """Ask for a process. Return it and the driver's end of its channel."""
+        """Request a process. Return it and the driver's end of its channel."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.sockets += [ours, theirs]
         process = RuntimeProcess(ours, "log", "started", seconds)
@@ -88,7 +92,7 @@ class Queue:
 
 @pytest.fixture
 def queue() -> Iterator[Queue]:
-    """Give a queue, and close its channels."""
+    """Yield a queue, and close its channels afterwards."""
     given = Queue()
     yield given
     for channel in given.sockets:
@@ -96,7 +100,7 @@ def queue() -> Iterator[Queue]:
 
 
 def test_processes_start_in_order_as_far_as_there_are_cores(queue: Queue) -> None:
-    """The time limit of each begins when it has started, however long its neighbours took."""
+    """A process waits until the one before it has started. Its own time limit begins when it has started itself."""
     (first, _), (second, driver) = queue.ask(), queue.ask()
     send(driver, pack({LIMIT: 5}))
     assert (queue.started, second.deadline) == ([first], math.inf)
@@ -108,7 +112,7 @@ def test_processes_start_in_order_as_far_as_there_are_cores(queue: Queue) -> Non
 
 
 def test_a_process_that_is_no_longer_wanted_does_not_start(queue: Queue) -> None:
-    """Its driver killed it, or is gone, while it waited."""
+    """A waiting process is not started if its driver kills it or closes the channel."""
     (first, _), (_, killing), (_, leaving), (last, _kept) = (queue.ask() for _ in range(4))
     send(killing, pack({KILL: True}))
     leaving.close()
@@ -121,7 +125,7 @@ def test_a_process_that_is_no_longer_wanted_does_not_start(queue: Queue) -> None
 
 
 class Leaving:
-    """A supervisor and a process whose runtime leaves it a child; ``settled`` is how the child ended."""
+    """A supervisor and a detached runtime that has started a child. ``settled`` lists the reported wait statuses."""
 
     def __init__(self, channel: socket.socket, started: Path) -> None:
         self.child = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 3"], {})
@@ -129,25 +133,26 @@ class Leaving:
         self.process = RuntimeProcess(channel, "log", str(started), 60, detached=True)
         self.settled: list[int] = []
         self.supervisor = Supervisor.__new__(Supervisor)
-        self.supervisor._processes = {RUNTIME: (SimpleNamespace(), self.process)}  # type: ignore[dict-item]  # no cell is needed
+        # A stand-in is enough, because no container is needed.
+        self.supervisor._processes = {RUNTIME: (SimpleNamespace(), self.process)}  # type: ignore[dict-item]
         self.supervisor._orphan_statuses = {}
         self.supervisor._starting = set()
         self.supervisor._settle = lambda _, __, status: self.settled.append(status)  # type: ignore[assignment, method-assign, misc]
 
     def end_child(self) -> None:
-        """Wait for the child, as the supervisor does."""
+        """Wait until the child exits, and pass its status to the supervisor."""
         self.supervisor._child_exited(*os.waitpid(self.child, 0))
 
 
 @pytest.fixture
 def leaving(tmp_path: Path) -> Iterator[Leaving]:
-    """Give a job that a runtime is about to leave."""
+    """Yield a supervisor whose detached runtime has started a child and is about to exit."""
     with socket.socket() as channel:
         yield Leaving(channel, tmp_path / "started")
 
 
 def test_a_command_that_its_runtime_leaves_is_waited_for(leaving: Leaving) -> None:
-    """The end of the runtime is not the command's, whose exit code counts."""
+    """After a detached runtime exits, the supervisor waits for its command and reports the command's exit code."""
     leaving.supervisor._child_exited(RUNTIME, 0)
     assert (leaving.settled, leaving.process.pid) == ([], leaving.child)
     leaving.end_child()
@@ -155,7 +160,7 @@ def test_a_command_that_its_runtime_leaves_is_waited_for(leaving: Leaving) -> No
 
 
 def test_a_command_may_end_before_the_runtime_that_leaves_it(leaving: Leaving) -> None:
-    """Children are heard of in any order."""
+    """A command's exit is reported even if the supervisor sees it before the exit of the detached runtime."""
     leaving.end_child()
     assert leaving.settled == []
     leaving.supervisor._child_exited(RUNTIME, 0)
@@ -163,7 +168,7 @@ def test_a_command_may_end_before_the_runtime_that_leaves_it(leaving: Leaving) -
 
 
 def test_a_runtime_that_fails_leaves_nothing(leaving: Leaving) -> None:
-    """A runtime that could not start its command is heard of at once."""
+    """If a detached runtime fails, its exit is reported at once, and that of its child is ignored."""
     leaving.supervisor._child_exited(RUNTIME, 1 << 8)
     assert leaving.settled == [1 << 8]
     leaving.end_child()
@@ -171,7 +176,7 @@ def test_a_runtime_that_fails_leaves_nothing(leaving: Leaving) -> None:
 
 
 def test_a_command_of_which_nobody_knows_is_lost(leaving: Leaving, tmp_path: Path) -> None:
-    """A runtime that leaves what is no child of the supervisor has left nothing whose exit code is known."""
+    """If a detached runtime has left neither a child nor a known exit status, its command is lost."""
     leaving.end_child()
     leaving.supervisor._orphan_statuses.clear()
     (tmp_path / "started").unlink()
@@ -180,7 +185,10 @@ def test_a_command_of_which_nobody_knows_is_lost(leaving: Leaving, tmp_path: Pat
 
 
 def test_a_process_that_is_left_need_not_be_ours_yet(leaving: Leaving, tmp_path: Path) -> None:
-    """The child of a runtime's child becomes the supervisor's when that has ended, which may be after the runtime."""
+    """The supervisor waits for a detached runtime's command even if it is not the supervisor's child yet.
+
+    It becomes one when its parent, a child of the runtime, exits. This may be after the exit of the runtime.
+    """
     (tmp_path / "started").write_text(str(os.getppid()))
     leaving.supervisor._child_exited(RUNTIME, 0)
     assert (leaving.settled, leaving.process.pid) == ([], os.getppid())
@@ -190,7 +198,7 @@ def test_a_process_that_is_left_need_not_be_ours_yet(leaving: Leaving, tmp_path:
 
 
 def test_what_is_being_left_is_no_orphan(leaving: Leaving) -> None:
-    """Where orphans are killed, a command whose runtime has just gone is none."""
+    """The process that a detached runtime has started is not an orphan, so it is not killed with the orphans."""
     assert leaving.child not in leaving.supervisor._orphans()
     leaving.process.detached = False
     assert leaving.child in leaving.supervisor._orphans()
@@ -198,7 +206,7 @@ def test_what_is_being_left_is_no_orphan(leaving: Leaving) -> None:
 
 
 def test_a_command_of_a_lost_container_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is killed with the rest of the container, and may exit before the last process is gone."""
+    """A command of a lost container is reported as lost too, but only after the container's last process is gone."""
     context: Any = SimpleNamespace(run=tmp_path, hierarchies=[])
     container = SupervisedContainer("s1", context)
     supervisor = Supervisor.__new__(Supervisor)
@@ -231,7 +239,7 @@ def test_a_command_of_a_lost_container_is_lost(tmp_path: Path, monkeypatch: pyte
 
 
 class Timing:
-    """A supervisor with one running process whose deadline has passed, in a container without groups."""
+    """A supervisor with one running process whose deadline has passed, in a container without cgroups."""
 
     def __init__(self, directory: Path, *, detached: bool) -> None:
         context: Any = SimpleNamespace(run=directory, hierarchies=[])
@@ -244,7 +252,7 @@ class Timing:
         self.supervisor._waiting = deque()
         self.supervisor._most_starting = 1
         self.supervisor._processes = {RUNTIME: (self.container, self.process)}
-        self.supervisor._end = self.ended.append  # type: ignore[method-assign, assignment]  # to see what it would end
+        self.supervisor._end = self.ended.append  # type: ignore[method-assign, assignment]  # only record its calls
 
     def close(self) -> None:
         """Close the channel."""
@@ -253,7 +261,7 @@ class Timing:
 
 @pytest.mark.parametrize("detached", [False, True])
 def test_a_runtime_that_does_not_start_a_process_in_time_is_lost(tmp_path: Path, *, detached: bool) -> None:
-    """It may have recorded the process already, which then has not used up its own time."""
+    """A process whose runtime does not finish the start in time is lost, even if its pid is already written."""
     timing = Timing(tmp_path, detached=detached)
     if detached:
         (tmp_path / "started").write_text("7")
@@ -267,7 +275,7 @@ def test_a_runtime_that_does_not_start_a_process_in_time_is_lost(tmp_path: Path,
 
 
 def test_the_time_of_a_process_begins_when_its_start_is_noticed(tmp_path: Path) -> None:
-    """Even if nobody had looked before the runtime's time was over."""
+    """A process that was started in time gets its full time, even if this is noticed after the runtime's time limit."""
     timing = Timing(tmp_path, detached=False)
     (tmp_path / "started").write_text("7")
     timing.supervisor._run_scheduled()
@@ -288,7 +296,7 @@ def test_a_time_limit_is_the_processs_own_end(tmp_path: Path) -> None:
 
 @pytest.fixture
 def ended_child(tmp_path: Path) -> Iterator[None]:
-    """Make a process exit that nobody waits for. Its pid is in the file ``started``."""
+    """Create a process that has exited and is still a zombie. Its pid is in the file ``started``."""
     pid = os.posix_spawn("/bin/true", ["true"], {})
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     (tmp_path / "started").write_text(str(pid))
@@ -298,7 +306,7 @@ def ended_child(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("ended_child")
 def test_a_runtime_that_does_not_report_an_exit_is_no_time_out(tmp_path: Path) -> None:
-    """It has a moment to notice the exit, which may have been just before the time limit."""
+    """If a process exited before its time limit, its runtime gets a moment to report this. Then the process is lost."""
     timing = Timing(tmp_path, detached=False)
     timing.supervisor._starting.clear()
     timing.supervisor._run_scheduled()
@@ -312,7 +320,7 @@ def test_a_runtime_that_does_not_report_an_exit_is_no_time_out(tmp_path: Path) -
 
 
 def test_a_process_whose_first_thread_has_exited_times_out(tmp_path: Path) -> None:
-    """A candidate cannot look as if it had exited: its other threads are still running."""
+    """A process whose first thread has exited times out like any other, because its other threads are still running."""
     code = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start()"
     code += "; print(flush=True); ctypes.CDLL(None).pthread_exit(None)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as program:
@@ -332,7 +340,7 @@ def test_a_process_whose_first_thread_has_exited_times_out(tmp_path: Path) -> No
 
 
 def test_a_container_whose_first_process_was_reaped_kills_no_number(tmp_path: Path) -> None:
-    """Another process may have that number by then."""
+    """After a container's first process was reaped, its pid is not killed, because another process may have it."""
     timing = Timing(tmp_path, detached=False)
     timing.container.main = timing.process
     timing.container.processes = {timing.process}

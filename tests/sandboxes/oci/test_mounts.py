@@ -1,4 +1,4 @@
-"""Sources of mounts, as the supervisor opens them: H01, H12."""
+"""How the supervisor opens the sources of mounts: H01, H12."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def open_descriptors() -> list[str]:
 
 
 def test_a_plain_source_is_opened(tmp_path: Path) -> None:
-    """A file or directory by its real path is what is opened."""
+    """A regular file or directory can be opened by its real path."""
     file = tmp_path.resolve() / "file"
     file.touch()
     for path in (file, file.parent):
@@ -27,7 +27,7 @@ def test_a_plain_source_is_opened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["link", "below a link", "fifo", "missing", "below a file"])
 def test_anything_else_is_refused(tmp_path: Path, kind: str) -> None:
-    """Links, whatever they lead to, pipes, and what is not there are refused; nothing blocks, nothing stays open."""
+    """Links, paths through links, FIFOs and missing files are refused, without blocking or leaving descriptors open."""
     base = tmp_path.resolve()
     (base / "real").mkdir()
     (base / "real/below").touch()

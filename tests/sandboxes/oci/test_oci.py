@@ -1,4 +1,4 @@
-"""The oci driver on real sandboxes: what the conformance suite, which holds every driver, does not ask."""
+"""The oci driver with real sandboxes: what the conformance suite, which all drivers must pass, does not check."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def shell(script: str, timeout: float = 60) -> Command:
 
 
 def until(condition: Callable[[], bool], timeout: float = 10) -> bool:
-    """Whether ``condition`` came true in time."""
+    """Wait until ``condition`` is true, for at most ``timeout`` seconds. Return whether it is."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
@@ -55,24 +55,24 @@ def until(condition: Callable[[], bool], timeout: float = 10) -> bool:
 
 @pytest.fixture
 def own_driver() -> Iterator[OciDriver]:
-    """Give a driver that a test may break."""
+    """Yield a driver that a test may break."""
     driver = OciDriver()
     yield driver
     driver.close()
 
 
 def supervisor_of(driver: OciDriver) -> int:
-    """Return the process that keeps a driver's sandboxes, as the host sees it."""
+    """Return the pid, on the host, of a driver's supervisor."""
     return child_of(driver._context.connection._child.pid)
 
 
 def child_of(pid: int) -> int:
-    """Return the first child of a process."""
+    """Return the pid of the first child of a process."""
     return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
 
 def is_still(directory: Path) -> bool:
-    """Whether the files of a directory do not grow."""
+    """Return whether no file of a directory grows for 0.3 seconds."""
     before = sizes(directory)
     time.sleep(0.3)
     return sizes(directory) == before
@@ -86,7 +86,7 @@ def test_a_sandbox_gets_three_descriptors(oci_driver: OciDriver, base_image: Res
     code = (
         "import os\nfor n in range(256):\n try: print(n, os.readlink(f'/proc/self/fd/{n}')[:5])\n except OSError: pass"
     )
-    kind = "host:" if oci_driver.info().runtime == "runsc" else "pipe:"  # what gVisor calls the host's
+    kind = "host:" if oci_driver.info().runtime == "runsc" else "pipe:"  # gVisor's name for descriptors of the host
     for persistent in (False, True):
         with oci_driver.create(SandboxSpec(image=base_image), persistent=persistent) as sandbox:
             result = sandbox.run(Command(argv=("python3", "-I", "-c", code), timeout_seconds=60))
@@ -94,7 +94,7 @@ def test_a_sandbox_gets_three_descriptors(oci_driver: OciDriver, base_image: Res
 
 
 def test_a_sandbox_sees_nothing_of_its_supervisor(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """Its processes, its run directory and the host's paths are not to be seen, also by root (I01, J15)."""
+    """Not even root in a sandbox sees the supervisor's processes, its run directory or host paths (I01, J15)."""
     script = "cat /proc/mounts; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | tr '\\0' '\\n'; ls -R /run"
     with oci_driver.create(SandboxSpec(image=base_image, user=(0, 0))) as sandbox:
         seen = sandbox.run(shell(script)).stdout.decode()
@@ -105,10 +105,10 @@ def test_a_sandbox_sees_nothing_of_its_supervisor(oci_driver: OciDriver, base_im
 
 
 def test_a_sandbox_reaches_no_socket(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """Neither the supervisor's control socket nor another socket of the host accepts connections, by path or name."""
+    """A sandbox's list of Unix sockets is empty, so it has no socket of the supervisor or the host."""
     with oci_driver.create(SandboxSpec(image=base_image)) as sandbox:
         listed = sandbox.run(Command(argv=("cat", "/proc/net/unix"), timeout_seconds=60)).stdout.decode()
-    assert len(listed.splitlines()) == 1  # its heading
+    assert len(listed.splitlines()) == 1  # the header of the list
 
 
 def test_a_stream_can_be_opened_again(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
@@ -119,7 +119,7 @@ def test_a_stream_can_be_opened_again(oci_driver: OciDriver, base_image: Resolve
 
 
 def test_set_id_files_are_nothing_on_the_host(oci_driver: OciDriver, base_image: ResolvedImage, tmp_path: Path) -> None:
-    """H06: a set-id file that a sandbox's root leaves belongs to nobody who matters, and never to the host's root."""
+    """H06: a set-id file that root in a sandbox creates does not belong to root on the host."""
     tmp_path.chmod(0o777)
     mount = Mount(tmp_path.resolve(), "/workspace", read_only=False)
     with oci_driver.create(SandboxSpec(image=base_image, mounts=(mount,), user=(0, 0))) as sandbox:
@@ -131,7 +131,7 @@ def test_set_id_files_are_nothing_on_the_host(oci_driver: OciDriver, base_image:
 def test_a_source_that_becomes_a_link_is_refused(
     oci_driver: OciDriver, base_image: ResolvedImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """H12: a source that is swapped for a link after it was checked is refused by who mounts it."""
+    """H12: a source that is replaced by a link after it was checked is refused when the supervisor mounts it."""
     tmp_path.chmod(0o755)
     source, secret = tmp_path.resolve() / "source", tmp_path.resolve() / "secret"
     source.mkdir()
@@ -150,11 +150,11 @@ def test_a_source_that_becomes_a_link_is_refused(
     assert raised.value.code == "mount-unsafe"
 
 
-# --- what one sandbox does to others
+# --- how one sandbox affects others
 
 
 def test_a_hostile_stdout_stalls_nobody(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """I12: while one sandbox writes without end and nobody reads, and one has closed its streams, others run."""
+    """I12: neither endless output that nobody reads nor a command that closed its streams stalls other sandboxes."""
     with oci_driver.create(SandboxSpec(image=base_image)) as hostile:
         hostile.open(shell("yes"))
         hostile.open(shell("exec <&- >&- 2>&-; while :; do :; done"))
@@ -166,7 +166,7 @@ def test_a_hostile_stdout_stalls_nobody(oci_driver: OciDriver, base_image: Resol
 
 
 def test_time_limits_hold_while_the_driver_is_busy(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """I14: a time limit is kept although nobody reads or waits meanwhile."""
+    """I14: a time limit is enforced even while the driver neither reads output nor waits for the command."""
     started = time.monotonic()
     with oci_driver.create(SandboxSpec(image=base_image)) as sandbox:
         process = sandbox.open(shell("sleep 60", timeout=0.5))
@@ -176,7 +176,7 @@ def test_time_limits_hold_while_the_driver_is_busy(oci_driver: OciDriver, base_i
 
 
 def test_documents_of_ended_commands_are_removed(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """A thousand commands in a persistent sandbox would not fill the place where their documents lie."""
+    """Many commands with long arguments can run in a persistent sandbox. Their documents do not use up its space."""
     spec = SandboxSpec(image=base_image, limits=Limits(memory=32 * MIB))
     with oci_driver.create(spec, persistent=True) as sandbox:
         for number in range(30):
@@ -184,11 +184,11 @@ def test_documents_of_ended_commands_are_removed(oci_driver: OciDriver, base_ima
             assert sandbox.run(long).exit_code == 0, number
 
 
-# --- what goes wrong
+# --- failures
 
 
 def test_a_daemon_that_keeps_the_streams_holds_nobody_up(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """A04: a command of a persistent sandbox is over when it ends, whoever has its streams; the daemon lives on."""
+    """A04: a command in a persistent sandbox is over when it exits, even if its daemon keeps the streams open."""
     with oci_driver.create(SandboxSpec(image=base_image), persistent=True) as sandbox:
         started = time.monotonic()
         result = sandbox.run(Command(argv=("sh", "-c", "sleep 60 & echo $!; exit 3"), timeout_seconds=30))
@@ -199,7 +199,7 @@ def test_a_daemon_that_keeps_the_streams_holds_nobody_up(oci_driver: OciDriver, 
 
 
 def test_commands_end_with_their_own_codes(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """Many commands at once in one persistent sandbox, which end as soon as they begin, are not mistaken."""
+    """Of many short commands that run at once in a persistent sandbox, each gets its own exit code."""
     with oci_driver.create(SandboxSpec(image=base_image), persistent=True) as sandbox:
 
         def run(code: int) -> int:
@@ -210,14 +210,14 @@ def test_commands_end_with_their_own_codes(oci_driver: OciDriver, base_image: Re
 
 
 def test_a_command_that_ends_its_sandbox_was_killed(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """A18: a command whose sandbox ends by what it does there was killed, and is no trouble of the machine."""
+    """A18: a command that kills its own sandbox has the exit code 137. It is not an infrastructure error."""
     with oci_driver.create(SandboxSpec(image=base_image), persistent=True) as sandbox:
         result = sandbox.run(Command(argv=("sh", "-c", "kill -KILL -1; sleep 60"), timeout_seconds=30))
     assert (result.exit_code, result.timed_out) == (137, False)
 
 
 def test_what_cannot_be_run_is_the_commands_fault(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """A program that is none, wherever it lies, and a working directory that is gone are told by the exit code."""
+    """A command whose program or working directory is missing or cannot be used has the exit code 126 or 127."""
     programs = ("no-such-program", "/no/such", "/etc/passwd", "/etc/passwd/x", "/etc", f"/{'x' * 300}")
     commands = [Command(argv=(program,), timeout_seconds=30) for program in programs]
     commands.append(Command(argv=("/bin/true",), timeout_seconds=30, workdir="/no/such"))
@@ -230,7 +230,7 @@ def test_what_cannot_be_run_is_the_commands_fault(oci_driver: OciDriver, base_im
 def test_a_supervisor_that_is_killed_is_told(
     own_driver: OciDriver, base_image: ResolvedImage, tmp_path: Path, persistent: bool
 ) -> None:
-    """With the supervisor every sandbox is gone, soon; the run hears an engine error and no verdict."""
+    """If the supervisor is killed, its sandboxes end soon, and waiting for their commands raises an engine error."""
     tmp_path.chmod(0o777)
     mount = Mount(tmp_path.resolve(), "/workspace", read_only=False)
     image = own_driver.resolve_image(base_image.reference)
@@ -241,7 +241,7 @@ def test_a_supervisor_that_is_killed_is_told(
     with pytest.raises(EngineError) as raised:
         process.wait()
     assert raised.value.code == "sandbox-supervisor-gone"
-    time.sleep(1)  # its descriptors go before the kernel has ended the last of its processes
+    time.sleep(1)  # the channel closes before the kernel has killed the last process
     assert is_still(tmp_path)
     with pytest.raises(InfrastructureError):
         own_driver.create(SandboxSpec(image=image)).run(TRUE)
@@ -249,14 +249,14 @@ def test_a_supervisor_that_is_killed_is_told(
 
 
 def test_spares_that_were_killed_are_not_needed(own_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """Processes that wait to become runtimes may be gone: sandboxes start, and are limited, without them."""
+    """If the processes that wait to become runtimes are killed, sandboxes still start, and their limits hold."""
     own_driver.prove()
     supervisor = supervisor_of(own_driver)
     cgroup_pool = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
     assert cgroup_pool or "pids" in own_driver.info().weaker
     for pid in cgroup_pool:
         os.kill(int(pid), signal.SIGKILL)
-    assert until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in cgroup_pool))  # a busy machine takes its time
+    assert until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in cgroup_pool))  # slow on a busy machine
     image = own_driver.resolve_image(base_image.reference)
     for _ in range(4):
         with own_driver.create(SandboxSpec(image=image, limits=Limits(pids=16))) as sandbox:
@@ -266,7 +266,7 @@ def test_spares_that_were_killed_are_not_needed(own_driver: OciDriver, base_imag
 
 
 def test_nothing_starts_after_kill_all(own_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """When a run stops, everything ends at once, whoever waits hears of it, and nothing more is started."""
+    """After ``kill_all``, all calls that wait for a command return, and nothing more can be started."""
     image = own_driver.resolve_image(base_image.reference)
     sandboxes = [own_driver.create(SandboxSpec(image=image), persistent=kind) for kind in (False, True)]
     processes = [sandbox.open(SLEEP) for sandbox in sandboxes]
@@ -287,7 +287,7 @@ def test_nothing_starts_after_kill_all(own_driver: OciDriver, base_image: Resolv
 
 
 def test_closing_races_with_opening(own_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """Threads that open while another closes get a process or an error, and leave nothing."""
+    """Threads that run commands while another closes the driver get a result or an error, and leave nothing behind."""
     image = own_driver.resolve_image(base_image.reference)
 
     def work() -> int:
@@ -308,7 +308,7 @@ def test_closing_races_with_opening(own_driver: OciDriver, base_image: ResolvedI
 
 
 def test_a_runtime_that_fails_is_told(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """What a runtime says of its failure is the error's, and never taken for the command's output."""
+    """If a runtime fails, its message is part of the error, and is not returned as output of the command."""
     with (
         oci_driver.create(SandboxSpec(image=base_image, workdir="/etc/passwd")) as sandbox,
         pytest.raises(InfrastructureError) as raised,
@@ -319,7 +319,7 @@ def test_a_runtime_that_fails_is_told(oci_driver: OciDriver, base_image: Resolve
 
 
 def test_a_sandbox_without_memory_to_start_is_out_of_memory(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """I09: a limit that not even the start fits into is told as what it is, where there is one of the whole."""
+    """I09: if the memory limit is too low to start a sandbox, its command is reported as out of memory."""
     if "memory" in oci_driver.info().weaker:
         pytest.skip("this driver says that it cannot limit the memory of a sandbox")
     with oci_driver.create(SandboxSpec(image=base_image, limits=Limits(memory=64 * 1024))) as sandbox:
@@ -333,7 +333,10 @@ HOG = Command(argv=("python3", "-c", "b'x' * (300 << 20)"), timeout_seconds=60)
 def test_memory_that_a_group_above_lacks_is_no_fault_of_a_sandbox(
     *, oci_driver: OciDriver, base_image: ResolvedImage, persistent: bool
 ) -> None:
-    """A sandbox that was killed within its own limit is an infrastructure error; at its own limit it is its fault."""
+    """If a parent cgroup runs out of memory, the command that is killed has an infrastructure error.
+
+    If the sandbox reaches its own limit, the command is reported as out of memory.
+    """
     with closing(OciDriver(runtime=oci_driver.info().runtime)) as driver:
         if "memory" in driver.info().weaker:
             pytest.skip("this driver says that it cannot limit the memory of a sandbox")
@@ -342,13 +345,13 @@ def test_memory_that_a_group_above_lacks_is_no_fault_of_a_sandbox(
         roomy, tight = (SandboxSpec(image=image, limits=Limits(memory=size * MIB)) for size in (1024, 64))
         with driver.create(roomy, persistent=persistent) as sandbox, pytest.raises(InfrastructureError, match="above"):
             sandbox.run(HOG)
-        for _ in range(3):  # groups are used again
+        for _ in range(3):  # cgroups are reused
             with driver.create(tight, persistent=persistent) as sandbox:
                 assert sandbox.run(HOG).out_of_memory
 
 
 def _limit_memory_of_all(driver: OciDriver, limit: int) -> None:
-    """Limit all sandboxes of a driver together, as the service or the container that a run is in may be."""
+    """Limit the memory of all sandboxes of a driver together, as a service or container around a run may do."""
     name = driver._context.group
     for hierarchy in find_hierarchies():
         if "memory" in hierarchy.controllers:
@@ -356,7 +359,7 @@ def _limit_memory_of_all(driver: OciDriver, limit: int) -> None:
             Path(hierarchy.directory(name), file).write_text(str(limit))
 
 
-# --- what a killed run leaves
+# --- what an ended run leaves behind
 
 
 VICTIM = """
@@ -381,7 +384,7 @@ time.sleep(60)
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, Path]]:
-    """Give a run with several sandboxes, the directory that they write to, and its run directory."""
+    """Yield a process with several sandboxes, the directory that they write to, and the run directory of its driver."""
     shared = tmp_path.resolve() / "shared"
     tmp_path.chmod(0o755)
     shared.mkdir()
@@ -394,19 +397,19 @@ def victim(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, Path]]
 
 
 def sizes(directory: Path) -> list[int]:
-    """Return how large the files of a directory are."""
+    """Return the sizes of the files in a directory."""
     return [path.stat().st_size for path in sorted(directory.iterdir())]
 
 
 def cgroups_of(run: Path) -> list[Path]:
-    """Return the cgroups of a driver, by its run directory."""
-    found = os.walk("/sys/fs/cgroup")  # which goes on where a directory is removed meanwhile; Path.glob does not
+    """Return the cgroups of the driver whose run directory is ``run``."""
+    found = os.walk("/sys/fs/cgroup")  # unlike Path.glob, ignores directories that are removed meanwhile
     directories = (Path(parent, name) for parent, names, _ in found for name in names)
     return [path for path in directories if path.parent.name == "securebench" and path.name.startswith(f"{run.name}.")]
 
 
 def test_a_killed_run_leaves_nothing(victim: tuple[subprocess.Popen[str], Path, Path], oci_driver: OciDriver) -> None:
-    """I15, L01: within two seconds of a kill -9 no process, mount or cgroup is left; its directory is reaped."""
+    """I15, L01: two seconds after SIGKILL, a run has no process, mount or cgroup. Reaping removes its directory."""
     process, shared, run = victim
     assert cgroups_of(run) or os.geteuid()
     process.kill()
@@ -421,10 +424,10 @@ def test_a_killed_run_leaves_nothing(victim: tuple[subprocess.Popen[str], Path, 
 def test_a_run_killed_with_its_supervisor_is_reaped(
     victim: tuple[subprocess.Popen[str], Path, Path], oci_driver: OciDriver
 ) -> None:
-    """L10: what even the supervisor could not remove, the next run does."""
+    """L10: if the supervisor is killed too, the next run removes the run directory and the cgroups."""
     process, shared, run = victim
     starter = child_of(process.pid)
-    os.kill(process.pid, signal.SIGSTOP)  # so that nobody cleans up
+    os.kill(process.pid, signal.SIGSTOP)  # so that it cannot clean up
     os.kill(starter, signal.SIGKILL)
     assert until(lambda: is_still(shared))
     process.kill()
@@ -436,7 +439,7 @@ def test_a_run_killed_with_its_supervisor_is_reaped(
 
 
 def test_a_live_run_is_not_reaped(victim: tuple[subprocess.Popen[str], Path, Path], oci_driver: OciDriver) -> None:
-    """L10: two runs at once; reaping in one never touches the other."""
+    """L10: reaping does not affect another run that is still active."""
     _, shared, run = victim
     before = sizes(shared)
     oci_driver.reap()
@@ -445,7 +448,7 @@ def test_a_live_run_is_not_reaped(victim: tuple[subprocess.Popen[str], Path, Pat
 
 
 def test_an_interpreter_that_ends_ends_its_sandboxes(tmp_path: Path) -> None:
-    """A program that forgets to close its driver leaves nothing when it ends."""
+    """A program that exits without closing its driver leaves no run directory and no cgroups behind."""
     code = VICTIM.replace("time.sleep(60)", "raise SystemExit(3)")
     tmp_path.chmod(0o777)
     done = subprocess.run(
@@ -462,7 +465,7 @@ def test_an_interpreter_that_ends_ends_its_sandboxes(tmp_path: Path) -> None:
 
 
 def test_a_closed_driver_leaves_nothing(base_image: ResolvedImage, oci_driver: OciDriver) -> None:
-    """Closing ends the supervisor and removes its directory and cgroups, also twice, and from several threads."""
+    """Closing a driver, even from several threads at once, removes its processes, run directory and cgroups."""
     before = host_traces()
     driver = OciDriver()
     image = driver.resolve_image(base_image.reference)
@@ -476,11 +479,11 @@ def test_a_closed_driver_leaves_nothing(base_image: ResolvedImage, oci_driver: O
     assert not {trace for trace in host_traces() - before if driver._context.run.name in trace}
 
 
-# --- what it says of itself
+# --- what a driver reports about itself
 
 
 def test_a_driver_proves_what_it_enforces() -> None:
-    """Without any image, a driver shows that its sandboxes are held to what it says."""
+    """A driver proves, without an image, that its sandboxes have the restrictions that it reports."""
     driver = OciDriver()
     try:
         isolation, info = driver.prove(), driver.info()
@@ -493,7 +496,7 @@ def test_a_driver_proves_what_it_enforces() -> None:
 
 
 def test_a_driver_that_cannot_start_its_supervisor_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without the programs or rights that it takes, the reason and what to do are said."""
+    """If ``unshare`` is missing or fails, the error gives the reason. If it fails, the hint mentions ``doctor``."""
     which, unshare = shutil.which, ""
     monkeypatch.setattr(shutil, "which", lambda name, **rest: unshare if name == "unshare" else which(name, **rest))
     with pytest.raises(EngineError, match="unshare") as raised:
@@ -513,7 +516,7 @@ def test_a_driver_that_cannot_start_its_supervisor_says_why(monkeypatch: pytest.
 
 
 def test_a_supervisor_starts_with_the_standard_library_alone() -> None:
-    """What a supervisor loads is of the standard library or of its own package: it starts fast, and needs nothing."""
+    """The supervisor imports only the standard library and a few of our modules, so that it starts fast."""
     code = (
         "import sys, json; sys.path.append(sys.argv[1]); import securebench.sandboxes.oci.supervisor.main; "
         "print(json.dumps([name for name in sys.modules if not name.startswith('_')]))"

@@ -1,4 +1,4 @@
-"""The oci driver on the runtimes that the tests were not asked for anyway: the whole conformance suite."""
+"""The whole conformance suite on the oci driver, with the runtimes that ``test_conformance`` does not run on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.oci, pytest.mark.long]
 
 @pytest.fixture(scope="module", params=["crun", "runc", "runsc", NO_OPTIMISATIONS])
 def oci_driver(request: pytest.FixtureRequest, conforming: tuple[str, ...]) -> Iterator[OciDriver]:
-    """Give a driver on each runtime that is installed and that ``test_conformance`` does not run on."""
+    """Yield a driver with each installed runtime that ``test_conformance`` does not run on."""
     if request.param in conforming:
         pytest.skip(f"test_conformance holds {request.param} to every check")
     switched = Optimisations.none() if request.param == NO_OPTIMISATIONS else None
@@ -35,14 +35,14 @@ def oci_driver(request: pytest.FixtureRequest, conforming: tuple[str, ...]) -> I
         if error.code != "runtime-unavailable":
             raise
         pytest.skip(error.message)
-    driver.info()  # its supervisor is there by now
+    driver.info()  # starts the supervisor
     yield driver
     driver.close()
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_every_runtime_conforms(check: Check, oci_driver: OciDriver, base_image: ResolvedImage, tmp_path: Path) -> None:
-    """Every runtime passes each check, but for what is declared, with its reason, of one like it."""
+    """Every runtime passes each check, except for declared exceptions, each of which has a reason."""
     tmp_path.chmod(0o755)
     try:
         check.run(oci_driver, base_image, tmp_path.resolve())

@@ -1,4 +1,4 @@
-"""Doors between the supervisor and its driver: what is handed over, and what becomes of it when something is wrong."""
+"""Forwarded ports: how the supervisor passes listening sockets to its driver, and what happens on errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENDED = ProcessReport(started=True)
 
 @pytest.fixture
 def channel() -> Iterator[tuple[ProcessHandle, socket.socket]]:
-    """Give a job, and the supervisor's end of its channel."""
+    """Yield a process handle and the supervisor's end of its channel."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     with theirs:
@@ -36,7 +36,7 @@ def channel() -> Iterator[tuple[ProcessHandle, socket.socket]]:
 
 @pytest.fixture
 def listeners() -> Iterator[list[socket.socket]]:
-    """Give four listening sockets."""
+    """Yield four listening sockets."""
     made = [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]
     yield made
     for listener in made:
@@ -44,14 +44,14 @@ def listeners() -> Iterator[list[socket.socket]]:
 
 
 def hand_over(supervisor: socket.socket, listeners: list[socket.socket]) -> None:
-    """Do what the supervisor does."""
+    """Send ``listeners`` to the driver, as the supervisor does."""
     send(supervisor, pack({FORWARDED_PORTS: len(listeners)}), [listener.fileno() for listener in listeners])
 
 
 def test_ports_come_before_the_end(
     channel: tuple[ProcessHandle, socket.socket], listeners: list[socket.socket]
 ) -> None:
-    """Each forwarded port is given its socket, in their order; the report of the end is another one."""
+    """Each forwarded port is served with its own socket, in order, and the report of the exit is a separate frame."""
     handle, supervisor = channel
     hand_over(supervisor, listeners[:2])
     send(supervisor, pack(asdict(ENDED)))
@@ -71,7 +71,7 @@ def test_ports_come_before_the_end(
 
 
 def test_what_could_not_be_made_has_no_ports(channel: tuple[ProcessHandle, socket.socket]) -> None:
-    """A container that was refused serves nobody, and its report says why."""
+    """If a container is refused, no forwarded port is served, and the report gives the reason."""
     handle, supervisor = channel
     send(supervisor, pack({"failed": "no", "unsafe": True}))
     open_forwarded_ports(handle, [ForwardedPort(1, lambda _given: pytest.fail("there is none"))])
@@ -79,7 +79,7 @@ def test_what_could_not_be_made_has_no_ports(channel: tuple[ProcessHandle, socke
 
 
 def test_a_supervisor_that_is_gone_has_none(channel: tuple[ProcessHandle, socket.socket]) -> None:
-    """Without a supervisor nobody is served, and who waits for the sandbox hears that it is gone."""
+    """If the supervisor is gone, no forwarded port is served, and waiting for the report raises an error."""
     handle, supervisor = channel
     supervisor.close()
     open_forwarded_ports(handle, [ForwardedPort(1, lambda _given: pytest.fail("there is none"))])
@@ -89,7 +89,7 @@ def test_a_supervisor_that_is_gone_has_none(channel: tuple[ProcessHandle, socket
 
 
 def test_a_silent_supervisor_is_told(channel: tuple[ProcessHandle, socket.socket]) -> None:
-    """Who waits for forwarded ports does not wait for ever."""
+    """If the supervisor sends no sockets in time, waiting for them raises an error."""
     with pytest.raises(EngineError, match="in time"):
         channel[0].listeners(0.05)
 
@@ -142,7 +142,7 @@ print(len(os.listdir("/proc/self/fd")) - before)
 
 
 def test_no_room_for_ports_is_told() -> None:
-    """Where a process may open no more files that is said, and those that there was room for are closed."""
+    """If the process may open no more files, the error says so, and the sockets that were received are closed."""
     done = subprocess.run([sys.executable, "-c", ROOMLESS], capture_output=True, text=True, check=False)
     message, more = done.stdout.splitlines()
     assert "cannot start another" in message, done.stderr
@@ -164,7 +164,7 @@ print(os.readlink("/proc/self/ns/net") == before, len(os.listdir("/proc/self/fd"
 
 @pytest.mark.parametrize(("port", "expected"), [(8788, ["True 2"]), (3128, ["98", "True 0"])])
 def test_whoever_makes_ports_goes_back(tmp_path: Path, port: int, expected: list[str]) -> None:
-    """Whether it works or not, its maker is where it was, with no more descriptors than it hands over."""
+    """Whether ``make_network`` succeeds or fails, the process returns to its own namespace and leaks no descriptors."""
     unshare = ["unshare", "--mount", "--net", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
     argv = [*unshare, sys.executable, "-c", MAKING, str(port), str(tmp_path)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Streams and ends of a process, against a supervisor that a test plays: what real sandboxes seldom do."""
+"""Streams and exits of a process whose supervisor is played by the test: cases that are rare in real sandboxes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENDED = {"exit": 0, "timed_out": False, "out_of_memory": False, "killed": False,
 
 
 class Played:
-    """A process, and the ends that its supervisor and its program would have."""
+    """A process, with the ends of its channel and pipes that its supervisor and its program would have."""
 
     def __init__(
         self, stdin: bytes = b"", output_limit: int = 1000, seconds: float = 60, within: ProcessHandle | None = None
@@ -42,19 +42,19 @@ class Played:
         self.process = OciProcess(OciStreams(pipes, handle, stdin), handle, command, output_limit, self.ended.append)
 
     def end(self, **report: Any) -> None:
-        """Report its end, and let go."""
+        """Report the exit of the process, and close the supervisor's end of the channel."""
         send(self.supervisor, pack({**ENDED, **report}))
         self.supervisor.close()
 
     def close_program(self) -> None:
-        """Close what the program has open."""
+        """Close the program's ends of the pipes."""
         for descriptor in (self.stdin, self.stdout, self.stderr):
             os.close(descriptor)
 
 
 @pytest.fixture
 def played() -> Iterator[Played]:
-    """Give a process that a test plays."""
+    """Yield a process whose supervisor and program are played by the test."""
     player = Played()
     yield player
     player.supervisor.close()
@@ -63,7 +63,7 @@ def played() -> Iterator[Played]:
 
 
 def test_output_comes_from_both_streams(played: Played) -> None:
-    """What is written to either stream is received, and then the end."""
+    """Output that is written to stdout or stderr is received, and then the end of the output."""
     os.write(played.stdout, b"out")
     os.write(played.stderr, b"err")
     assert {played.process.receive(), played.process.receive()} == {(Stream.STDOUT, b"out"), (Stream.STDERR, b"err")}
@@ -74,7 +74,7 @@ def test_output_comes_from_both_streams(played: Played) -> None:
 
 
 def test_what_an_ended_command_left_is_not_waited_for(played: Played) -> None:
-    """Output from before the end is received; a daemon that keeps the streams open holds nobody up."""
+    """Output from before the exit is received. A daemon that keeps the streams open causes no delay."""
     os.write(played.stdout, b"last words")
     played.end()
     assert played.process.receive() == (Stream.STDOUT, b"last words")
@@ -82,7 +82,7 @@ def test_what_an_ended_command_left_is_not_waited_for(played: Played) -> None:
 
 
 def test_nothing_in_time_is_told(played: Played) -> None:
-    """Receiving times out, and works afterwards."""
+    """Receiving raises ``TimeoutError`` if there is no output in time, and works afterwards."""
     with pytest.raises(TimeoutError):
         played.process.receive(0.05)
     os.write(played.stdout, b"late")
@@ -90,7 +90,7 @@ def test_nothing_in_time_is_told(played: Played) -> None:
 
 
 def test_stdin_is_fed_while_output_is_awaited() -> None:
-    """A large stdin goes in while the thread that reads waits for output, and then it ends."""
+    """A large stdin is sent while the reading thread waits for output, and is then closed."""
     played = Played(stdin=b"x" * 300_000)
     played.process.close_stdin()
     got = bytearray()
@@ -109,14 +109,14 @@ def test_stdin_is_fed_while_output_is_awaited() -> None:
 
 
 def test_who_waits_for_room_is_woken_by_the_end(played: Played) -> None:
-    """A sender that no longer gets rid of its data sees a broken pipe when the process is over."""
+    """A sender that waits for room in a full pipe gets a broken pipe when the process exits."""
     threading.Timer(0.2, played.end).start()
     with pytest.raises(BrokenPipeError):
         played.process.send(b"x" * 10_000_000)
 
 
 def test_nobody_reads_after_the_end_of_output() -> None:
-    """At the end of both outputs the process is ending, whoever may hold its stdin for a moment longer."""
+    """When both outputs are closed, sending to stdin raises ``BrokenPipeError``, even if stdin is still open."""
     played = Played()
     os.close(played.stdout)
     os.close(played.stderr)
@@ -129,7 +129,7 @@ def test_nobody_reads_after_the_end_of_output() -> None:
 
 
 def test_abandoning_wakes_who_reads_and_who_writes(played: Played) -> None:
-    """Closing a sandbox from another thread leaves nobody waiting in it."""
+    """Abandoning a process wakes the threads that read from it or write to it. ``wait`` then raises an error."""
     outcomes: list[object] = []
 
     def send() -> None:
@@ -155,7 +155,7 @@ def test_abandoning_wakes_who_reads_and_who_writes(played: Played) -> None:
 
 
 def test_too_much_output_asks_for_a_kill(played: Played) -> None:
-    """Output beyond the limit is dropped, and the supervisor asked for an end, once."""
+    """Output beyond the limit is dropped, and the supervisor is asked to kill the sandbox."""
     os.write(played.stdout, b"o" * 1500)
     os.write(played.stderr, b"e" * 1500)
     chunk = played.process.receive()
@@ -168,7 +168,7 @@ def test_too_much_output_asks_for_a_kill(played: Played) -> None:
 
 
 def test_a_supervisor_that_is_gone_is_an_engine_error(played: Played) -> None:
-    """Without a report there is no verdict."""
+    """If the supervisor closes the channel without a report, waiting raises an error."""
     played.supervisor.close()
     with pytest.raises(EngineError) as raised:
         played.process.wait()
@@ -176,7 +176,7 @@ def test_a_supervisor_that_is_gone_is_an_engine_error(played: Played) -> None:
 
 
 def test_a_supervisor_that_hangs_is_an_engine_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sandbox that outlives its time limit by far is told, not waited for."""
+    """If a sandbox is not stopped soon after its time limit, waiting for it raises an error."""
     monkeypatch.setattr("securebench.sandboxes.lifecycle.KILL_GRACE", 0.1)
     monkeypatch.setattr(OciProcess, "start_seconds", 0.0)
     played = Played(seconds=0.1)
@@ -188,11 +188,11 @@ def test_a_supervisor_that_hangs_is_an_engine_error(monkeypatch: pytest.MonkeyPa
 
 
 LOST = '{"level":"error","msg":"urpc method \\"containerManager.WaitPID\\" failed: EOF"}'
-"""What gVisor says of a command when its kernel has ended."""
+"""gVisor's log for a command that was running when gVisor's kernel exited."""
 
 
 class Beneath:
-    """The container in which a command runs, whose supervisor a test plays."""
+    """A container with a command in it. The test plays the supervisor of both."""
 
     def __init__(self) -> None:
         ours, self.supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -200,14 +200,14 @@ class Beneath:
         self.played = Played(within=ProcessHandle(ours))
 
     def command_is_lost(self, *, started: bool) -> ExitState:
-        """Report what gVisor does of a command whose sandbox it cannot reach, and return what comes of it."""
+        """Report a failed command with the log :data:`LOST`, and return the resulting exit state."""
         self.played.end(exit=128, log=LOST, started=started)
         return self.played.process.wait()
 
 
 @pytest.fixture
 def beneath(monkeypatch: pytest.MonkeyPatch) -> Iterator[Beneath]:
-    """Give a container with a command in it, which is given little time to end after that."""
+    """Yield a container with a command in it. Shorten the wait for the container's exit to half a second."""
     monkeypatch.setattr("securebench.sandboxes.oci.process._EXIT_NOTICE_SECONDS", 0.5)
     container = Beneath()
     yield container
@@ -235,13 +235,13 @@ def beneath(monkeypatch: pytest.MonkeyPatch) -> Iterator[Beneath]:
     ],
 )
 def test_what_cannot_be_run_is_the_commands_fault(beneath: Beneath, log: str, code: int) -> None:
-    """Where a program or a working directory is missing or no good, the exit code says so; warnings say nothing."""
+    """If a program or working directory is missing or unusable, the exit code is 127 or 126. Warnings are ignored."""
     beneath.played.end(exit=1, log=log)
     assert beneath.played.process.wait().exit_code == code
 
 
 def test_what_a_container_cannot_run_is_the_machines_fault(played: Played) -> None:
-    """Its first program is the init: if that, or a working directory, is no good, no command of its own is at fault."""
+    """A failure to start a container's first process, the init, is an infrastructure error and gives no exit code."""
     played.end(exit=1, log='{"level":"error","msg":"chdir `/x`: Not a directory"}')
     with pytest.raises(InfrastructureError, match="chdir"):
         played.process.wait()
@@ -258,7 +258,7 @@ def test_what_a_container_cannot_run_is_the_machines_fault(played: Played) -> No
     ],
 )
 def test_a_runtime_that_fails_is_the_machines_fault(played: Played, log: str) -> None:
-    """What else a runtime logs is an infrastructure error in its own words, whatever the exit code."""
+    """Any other error in a runtime's log, JSON or not, raises an infrastructure error with the text of the log."""
     played.end(exit=1, log=log)
     with pytest.raises(InfrastructureError, match="denied") as raised:
         played.process.wait()
@@ -275,7 +275,7 @@ def test_a_runtime_that_fails_is_the_machines_fault(played: Played, log: str) ->
 )
 @pytest.mark.parametrize("lost", ["", "its first process was killed from outside"])
 def test_a_command_that_comes_too_late_is_what_its_sandbox_is(beneath: Beneath, log: str, lost: str) -> None:
-    """A sandbox that ended itself was killed, with all that was to run in it; one that was lost is the machine's."""
+    """A command that starts after its sandbox exited counts as killed, or as an error if the sandbox was lost."""
     send(beneath.supervisor, pack({**ENDED, "exit": 137, "lost": lost}))
     beneath.played.end(exit=1, log=log, started=False)
     if lost:
@@ -287,7 +287,7 @@ def test_a_command_that_comes_too_late_is_what_its_sandbox_is(beneath: Beneath, 
 
 @pytest.mark.parametrize("printed", [b"\n", b"crun: cannot do it\n", b"x" * 100])
 def test_output_of_a_runtime_is_no_answer_of_the_idle_process(printed: bytes) -> None:
-    """A sandbox has started when its first process has returned what only that process was sent."""
+    """Output of a runtime is not mistaken for the echo of the random greeting, which shows that a sandbox started."""
     ours, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     pipes = Pipes()
@@ -302,7 +302,7 @@ def test_output_of_a_runtime_is_no_answer_of_the_idle_process(printed: bytes) ->
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_command_in_a_container_that_never_started_is_the_machines_fault(beneath: Beneath, code: int) -> None:
-    """The runtime then says the same as of a sandbox that has ended, but nothing in this one can have ended it."""
+    """A command in a container that never started is an error, even if the log reads as for an exited container."""
     send(beneath.supervisor, pack({**ENDED, "exit": code, "started": False}))
     log = '{"level":"error","msg":"error opening file `/run/a/state/a-s1/status`: No such file or directory"}'
     beneath.played.end(exit=1, log=log, started=False)
@@ -312,7 +312,7 @@ def test_a_command_in_a_container_that_never_started_is_the_machines_fault(benea
 
 @pytest.mark.parametrize("delay", [0.0, 0.2])
 def test_a_command_whose_sandbox_ended_beneath_it_was_killed(beneath: Beneath, delay: float) -> None:
-    """A18: what ends its own sandbox, and gVisor's kernel with it, is no trouble of the machine to try again after."""
+    """A18: a command whose sandbox exits while it runs counts as killed, not as an infrastructure error."""
     reporting = threading.Timer(delay, send, (beneath.supervisor, pack({**ENDED, "exit": 2})))
     reporting.start()
     state = beneath.command_is_lost(started=True)
@@ -321,27 +321,27 @@ def test_a_command_whose_sandbox_ended_beneath_it_was_killed(beneath: Beneath, d
 
 
 def test_a_command_that_never_started_is_the_machines_fault(beneath: Beneath) -> None:
-    """A command that its runtime has not started was ended by nothing that runs in it, though its sandbox has ended."""
+    """If the runtime never started the command, the loss is an infrastructure error, even if the sandbox has exited."""
     send(beneath.supervisor, pack({**ENDED, "exit": 2}))
     with pytest.raises(InfrastructureError, match="WaitPID"):
         beneath.command_is_lost(started=False)
 
 
 def test_a_command_that_is_lost_in_a_living_sandbox_is_the_machines_fault(beneath: Beneath) -> None:
-    """A runtime that loses a command while its sandbox lives has failed."""
+    """If a runtime loses a command while the sandbox is still running, this is an infrastructure error."""
     with pytest.raises(InfrastructureError, match="WaitPID"):
         beneath.command_is_lost(started=True)
 
 
 def test_a_command_that_is_lost_with_its_supervisor_is_the_machines_fault(beneath: Beneath) -> None:
-    """A sandbox of whose end nobody tells has not been ended by what runs in it."""
+    """If no supervisor reports the exit of the sandbox, a lost command is an infrastructure error."""
     beneath.supervisor.close()
     with pytest.raises(InfrastructureError, match="WaitPID"):
         beneath.command_is_lost(started=True)
 
 
 def test_what_the_supervisor_refuses_is_told(played: Played) -> None:
-    """An unsafe mount is the pack's or the caller's; anything else is the machine's."""
+    """An unsafe mount that the supervisor refuses raises ``MaterializationError``."""
     send(played.supervisor, pack({"failed": "the mount of /x is a link", "unsafe": True}))
     played.supervisor.close()
     with pytest.raises(MaterializationError, match="link"):
@@ -349,7 +349,7 @@ def test_what_the_supervisor_refuses_is_told(played: Played) -> None:
 
 
 def test_running_out_of_descriptors_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L07: no room for pipes is an infrastructure error that says what to do, and leaves none open."""
+    """L07: if there are too many open files for new pipes, the error says what to do, and no pipe stays open."""
     pipe2, made = os.pipe2, list[int]()
 
     def scarce(flags: int) -> tuple[int, int]:
@@ -368,7 +368,7 @@ def test_running_out_of_descriptors_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_job_that_is_dropped_closes_its_socket() -> None:
-    """Nothing stays open of a process that nobody holds any more, also where garbage has to be collected."""
+    """The socket of an unused handle is closed, even if the handle is part of a reference cycle."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     handle: Any = ProcessHandle(ours)
     handle.itself = handle

@@ -1,4 +1,4 @@
-"""Runtime processes: what they are started with, and that they leave nothing on the host, whenever they are killed."""
+"""Runtime processes: how they are started, what is reported, and that killed ones leave no files on the host."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STEP_SECONDS = 0.0001
 
 
 def test_a_runtime_is_started_with_next_to_nothing(tmp_path: Path) -> None:
-    """It gets where programs are and where its own files may be, nothing of who started the run."""
+    """A runtime's environment contains only ``PATH`` and the directory for its own files, nothing from the caller."""
     out, log = (tmp_path / "out").open("w+"), tmp_path / "log"
     with out, socket.socket() as channel:
         streams = [os.dup(number) for number in (0, out.fileno(), 2)]
@@ -44,7 +44,7 @@ def test_a_runtime_is_started_with_next_to_nothing(tmp_path: Path) -> None:
 
 
 def test_whether_its_command_was_started_is_reported(tmp_path: Path) -> None:
-    """A job says whether its runtime has written down that what it was to run runs."""
+    """A process is reported as started only if its runtime has written a valid pid of it."""
     started = tmp_path / "started"
     with socket.socket() as channel:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(started), 60)
@@ -61,7 +61,7 @@ def test_whether_its_command_was_started_is_reported(tmp_path: Path) -> None:
 def test_a_detached_runtime_that_fails_has_started_nothing(
     *, tmp_path: Path, first: bool, killed: bool, status: int, code: int
 ) -> None:
-    """Its exit code is its own and not that of the process whose pid it has written."""
+    """A detached runtime that fails has started nothing, even if it wrote a pid. If it was killed, the code is 137."""
     (tmp_path / "started").write_text("7")
     with socket.socket() as channel:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, detached=True)
@@ -71,7 +71,7 @@ def test_a_detached_runtime_that_fails_has_started_nothing(
 
 
 def test_a_command_waits_for_the_record_of_its_container(tmp_path: Path) -> None:
-    """What a container's first process says may be heard before its runtime has written down that it runs."""
+    """A command in a container starts only after the container's runtime has written a pid."""
     pid = tmp_path / "pid"
     with socket.socket() as first, socket.socket() as second:
         container = SupervisedContainer("s1", SupervisorContext(SupervisorSettings(run=str(tmp_path), group="none")))
@@ -86,7 +86,7 @@ def test_a_command_waits_for_the_record_of_its_container(tmp_path: Path) -> None
 
 
 def test_a_command_does_not_wait_for_a_runtime_that_has_exited(tmp_path: Path) -> None:
-    """The runtime of its container exits without writing a pid, and is not reaped yet."""
+    """A command does not wait for a pid from a runtime that exited without writing one and is not reaped yet."""
     with socket.socket() as first, socket.socket() as second:
         container = SupervisedContainer("s1", SupervisorContext(SupervisorSettings(run=str(tmp_path), group="none")))
         main = container.main = RuntimeProcess(first, str(tmp_path / "log"), str(tmp_path / "pid"), 60)
@@ -105,20 +105,20 @@ def test_a_command_does_not_wait_for_a_runtime_that_has_exited(tmp_path: Path) -
     [
         (signal.SIGKILL, (0, 0), (0, 0), "by signal 9"),
         (signal.SIGTERM, (2, 2), (2, 2), "by signal 15"),
-        (signal.SIGABRT, (0, 0), (0, 0), ""),  # what runs in a sandbox might crash its runtime
-        (137 << 8, (0, 0), (0, 0), ""),  # as a command ends that kills itself
-        (signal.SIGKILL, (0, 0), (1, 1), ""),  # the sandbox used all of its own memory
+        (signal.SIGABRT, (0, 0), (0, 0), ""),  # a process in the sandbox might have crashed the runtime
+        (137 << 8, (0, 0), (0, 0), ""),  # the exit code of a command that killed itself
+        (signal.SIGKILL, (0, 0), (1, 1), ""),  # the sandbox reached its own memory limit
         (137 << 8, (0, 0), (1, 1), ""),
         (137 << 8, (0, 0), (1, 0), "memory"),
         (1 << 8, (4, 2), (5, 2), "memory"),
-        (0, (0, 0), (1, 0), "memory"),  # a shell, say, goes on without what was killed
+        (0, (0, 0), (1, 0), "memory"),  # a shell, for example, may continue after one of its children was killed
         (0, (0, 0), (1, 1), ""),
     ],
 )
 def test_what_the_machine_did_to_it_is_reported(
     tmp_path: Path, status: int, before: tuple[int, int], after: tuple[int, int], lost: str
 ) -> None:
-    """A kill from outside and memory that others used up are told from what the sandbox did to itself."""
+    """A kill from outside and a lack of memory outside the sandbox count as lost. The sandbox's own doings do not."""
     (tmp_path / "started").write_text("7")
     with socket.socket() as channel:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
@@ -131,7 +131,7 @@ def test_what_the_machine_did_to_it_is_reported(
 
 
 def test_a_command_that_its_runtime_left_to_the_supervisor_kills_itself(tmp_path: Path) -> None:
-    """The signal is then the command's own end, and no loss."""
+    """If a command that the supervisor has adopted gets a SIGKILL, its exit code is 137, and it is not lost."""
     with socket.socket() as channel:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, detached=True)
         process.is_adopted = True
@@ -143,17 +143,17 @@ def test_a_command_that_its_runtime_left_to_the_supervisor_kills_itself(tmp_path
     ("status", "starved", "lost"),
     [
         (signal.SIGKILL, (0, 0), "first process"),
-        (signal.SIGKILL, (1, 1), ""),  # the sandbox used all of its own memory
+        (signal.SIGKILL, (1, 1), ""),  # the sandbox reached its own memory limit
         (signal.SIGKILL, (1, 0), "memory"),
         (signal.SIGSEGV, (0, 0), ""),
-        (137 << 8, (0, 0), ""),  # the init ends so when the command was killed
+        (137 << 8, (0, 0), ""),  # the init's exit code if its command was killed
         (0, (0, 0), ""),
     ],
 )
 def test_a_first_process_that_was_killed_is_reported(
     tmp_path: Path, status: int, starved: tuple[int, int], lost: str
 ) -> None:
-    """Nobody in a sandbox can kill its first process, but by using up the memory that it may have."""
+    """A SIGKILL of a sandbox's first process counts as lost, unless the sandbox reached its own memory limit."""
     with socket.socket() as channel:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, detached=True)
         process.first = process.is_adopted = True
@@ -166,7 +166,7 @@ def test_a_first_process_that_was_killed_is_reported(
 
 @pytest.mark.parametrize("status", [137 << 8, signal.SIGKILL, 5 << 8, 0])
 def test_a_command_is_lost_with_its_container(tmp_path: Path, status: int) -> None:
-    """A parent may exit with any code because its children were killed, so no exit code counts."""
+    """If a container is lost, so are its commands. A killed child can cause any exit code, so no code counts."""
     with socket.socket() as channel:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
         process.is_adopted = True
@@ -174,7 +174,7 @@ def test_a_command_is_lost_with_its_container(tmp_path: Path, status: int) -> No
 
 
 def test_a_process_that_ends_is_told_from_one_that_lives() -> None:
-    """One that has ended and was not waited for, or is gone, ends; a living one does not."""
+    """A zombie and a process that is gone count as exiting. A running process does not."""
     assert not is_exiting(os.getpid())
     child = os.posix_spawn("/bin/true", ["true"], {})
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
@@ -185,7 +185,7 @@ def test_a_process_that_ends_is_told_from_one_that_lives() -> None:
 
 @pytest.mark.oci
 def test_a_runtime_killed_at_any_moment_leaves_no_file(base_image: ResolvedImage, oci_driver: OciDriver) -> None:
-    """L10: crun binds its own program to a file when it starts; killed just then, it leaves none on the host."""
+    """L10: crun binds its own program to a file when it starts. If crun is killed then, no file stays on the host."""
     before = runtime_files()
     runtime = oci_driver.info().runtime
     with closing(OciDriver(runtime=runtime)) as driver:
@@ -204,13 +204,13 @@ def test_a_runtime_killed_at_any_moment_leaves_no_file(base_image: ResolvedImage
 
 @pytest.mark.oci
 def test_a_run_killed_at_any_moment_leaves_no_file(base_image: ResolvedImage, oci_driver: OciDriver) -> None:
-    """L10: the same of whole runs, whose sandboxes are all ended by the kernel."""
+    """L10: if a supervisor is killed and the kernel ends all its sandboxes, no file of a runtime stays on the host."""
     before = runtime_files()
     for moment in range(20):
         with closing(OciDriver(runtime=oci_driver.info().runtime)) as driver:
             image = driver.resolve_image(base_image.reference)
             sandboxes = [driver.create(SandboxSpec(image=image)) for _ in range(4)]
-            driver.info()  # its supervisor is there by now
+            driver.info()  # wait until the supervisor is running
             for sandbox in sandboxes:
                 sandbox.open(TRUE)
             time.sleep(moment * STEP_SECONDS * 5)

@@ -1,4 +1,4 @@
-"""L10: run directories and cgroups, whose they are, and what is removed of whom."""
+"""L10: run directories, temporary directories and cgroups: who owns them, and which are removed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ HERE = Owner.current()
 
 @pytest.fixture
 def dead() -> Owner:
-    """Give a process that has ended."""
+    """Return an owner whose process has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return replace(HERE, pid=process.pid, start="1")
 
 
 def owned(parent: Path, name: str, owner: Owner | str) -> Path:
-    """Make a run directory of ``owner``."""
+    """Create a run directory whose owner file names ``owner``."""
     run = parent / name
     run.mkdir(parents=True)
     (run / "owner").write_text(owner if isinstance(owner, str) else owner.label())
@@ -36,7 +36,7 @@ def owned(parent: Path, name: str, owner: Owner | str) -> Path:
 
 
 def test_a_run_directory_says_whose_it_is(tmp_path: Path) -> None:
-    """It names this process, its cgroups' name does too, and others may pass through it but neither list nor write."""
+    """A run directory and its cgroup name identify this process. Other users may only traverse the directory."""
     run, group = make_run_directory("token", tmp_path / "runs")
     assert (run / "owner").read_text() == HERE.label()
     assert reaper._owner_of(Path("/any") / group) == HERE
@@ -47,7 +47,7 @@ def test_a_run_directory_says_whose_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("trap", ["link", "writable", "file"])
 def test_a_place_that_is_not_ours_is_refused(tmp_path: Path, trap: str) -> None:
-    """Run directories are made nowhere that another user could have prepared."""
+    """A parent directory that is a link, a file or writable for other users is refused."""
     parent = tmp_path / "runs"
     if trap == "link":
         (tmp_path / "elsewhere").mkdir()
@@ -63,7 +63,7 @@ def test_a_place_that_is_not_ours_is_refused(tmp_path: Path, trap: str) -> None:
 
 
 def test_what_the_dead_left_is_removed(tmp_path: Path, dead: Owner) -> None:
-    """The directory of an ended process, or of one before this boot, is removed with what is in it."""
+    """The run directory of a process that has ended, or that ran before this boot, is removed with its content."""
     (owned(tmp_path, "dead", dead) / "state").mkdir()
     owned(tmp_path, "before", replace(HERE, boot="another"))
     assert reap(tmp_path) >= 2
@@ -71,7 +71,7 @@ def test_what_the_dead_left_is_removed(tmp_path: Path, dead: Owner) -> None:
 
 
 def test_what_may_live_is_left(tmp_path: Path) -> None:
-    """Nothing is touched of this process, of one in another pid namespace, of nobody known, or behind a link."""
+    """Run directories of this process, another pid namespace or an unknown owner, and targets of links, are kept."""
     owned(tmp_path, "mine", HERE)
     owned(tmp_path, "elsewhere", replace(HERE, namespace="1"))
     owned(tmp_path, "garbled", "nobody")
@@ -92,7 +92,7 @@ with host_root() as (root, _):
 
 
 def test_a_temporary_directory_of_the_dead_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The root of a test sandbox outlives its process if that is killed; nothing of a live process is touched."""
+    """The temporary directory of a killed process is removed. Those of live processes or with other names are kept."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr(reaper, "find_group_directories", list)
@@ -110,7 +110,7 @@ def test_a_temporary_directory_of_the_dead_is_removed(tmp_path: Path, monkeypatc
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
 def test_a_temporary_directory_of_another_user_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anyone may create a directory with such a name where all users have their temporary files."""
+    """Another user's temporary directory is kept, because any user may create a directory with such a name."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     foreign = tmp_path / f"securebench-root-x.{replace(HERE, boot='another').label().replace('/', '.')}"
     foreign.mkdir()
@@ -123,7 +123,7 @@ def test_a_temporary_directory_of_another_user_is_left(tmp_path: Path, monkeypat
 
 
 def test_cgroups_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dead: Owner) -> None:
-    """Of cgroups, which are named after their owners, those of the dead go with all below them, and no other."""
+    """A cgroup whose name contains a dead owner is removed with all cgroups below it. Other cgroups are kept."""
     groups = tmp_path / "securebench"
     name, ours = (f"token.{owner.label().replace('/', '.')}" for owner in (dead, HERE))
     (groups / name / "s1" / "runtime").mkdir(parents=True)
@@ -135,20 +135,20 @@ def test_cgroups_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_process_in_a_dead_cgroup_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dead: Owner) -> None:
-    """What still runs in a cgroup of the dead is killed before it is removed."""
+    """A process that still runs in the cgroup of a dead owner is killed."""
     group = tmp_path / "securebench" / f"token.{dead.label().replace('/', '.')}"
     group.mkdir(parents=True)
     process = subprocess.Popen(["sleep", "60"])
     (group / "cgroup.procs").write_text(f"{process.pid}\n")
     monkeypatch.setattr(reaper, "find_group_directories", lambda: [str(tmp_path)])
-    monkeypatch.setattr(reaper, "_REMOVAL_SECONDS", 0.1)  # it is no real cgroup, so its file keeps it there
+    monkeypatch.setattr(reaper, "_REMOVAL_SECONDS", 0.1)  # this is no real cgroup: its file prevents its removal
     reap(tmp_path / "none")
     assert process.wait(10) == -9
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root has one place")
 def test_an_ordinary_user_has_a_place_of_his_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the session's, or one in the directory of temporary files."""
+    """Run directories are in ``XDG_RUNTIME_DIR`` or, if it is not absolute, in a directory named after the user id."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert runs_directory() == tmp_path / "securebench"
     monkeypatch.setenv("XDG_RUNTIME_DIR", "not absolute")

@@ -1,6 +1,6 @@
-"""The oci driver as an ordinary user, without root, subordinate ids or cgroups: weaker where it says so, no more.
+"""The oci driver for an ordinary user without subordinate ids or cgroups: only what it reports as weaker is weaker.
 
-Where root runs the tests, a process of theirs becomes somebody else.
+If root runs the tests, a child process changes to an ordinary user.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WEAKER = {"memory", "pids", "cpu", "file-owners", "groups"}
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Give the home of an ordinary user who may make user namespaces, and run this code."""
+    """Yield the home of an ordinary user. Skip the test if that user cannot use user namespaces or run this code."""
     user: dict[str, Any] = (
         {"user": ORDINARY_USER, "group": ORDINARY_USER, "extra_groups": ()} if os.geteuid() == 0 else {}
     )
@@ -64,7 +64,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _python_of_everybody() -> str:
-    """Return an interpreter that others may run: one of a virtual environment may lead into root's home."""
+    """Return an interpreter that all users can run: that of a virtual environment may be in root's home."""
     return shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or sys.executable
 
 
@@ -73,7 +73,7 @@ def _source() -> str:
 
 
 def test_isolation_is_proved_without_root(home: Path) -> None:
-    """An ordinary user's sandboxes are as asked for, but for what the driver names: limits as a whole, and owners."""
+    """For an ordinary user, everything is enforced except what the driver reports: limits, file owners and groups."""
 
     def prove() -> None:
         with closing(OciDriver(runtime="crun")) as driver:
@@ -86,7 +86,7 @@ def test_isolation_is_proved_without_root(home: Path) -> None:
 
 
 def _where_ids_are_given() -> set[str]:
-    """Return what is not weaker for a user who has more than this test's own: groups, limits."""
+    """Return what may be enforced for a real user, but not for ``ORDINARY_USER``: groups and limits."""
     return set() if os.geteuid() == ORDINARY_USER else {"groups", "memory", "pids", "cpu"}
 
 
@@ -96,11 +96,11 @@ def _where_ids_are_given() -> set[str]:
 def test_an_ordinary_user_conforms(
     oci_driver: OciDriver, store: ImageStore, base_image: ResolvedImage, home: Path, runtime: str
 ) -> None:
-    """Without root the whole suite passes, but for checks that need what the driver says is weaker.
+    """Without root, all conformance checks pass except those that need what the driver reports as weaker.
 
-    Where memory is not limited, what is written to a root is still bounded by the limit.
+    Even if memory is not limited, the files in a root file system are bounded by the memory limit.
 
-    The image is taken from the store of whoever runs the tests, before ``home`` makes another one the default.
+    The fixtures take the image from the store of the user who runs the tests, before ``home`` changes the default.
     """
     if reason := _why_not(runtime):
         pytest.skip(reason)
@@ -132,7 +132,10 @@ def test_an_ordinary_user_conforms(
 def test_what_tests_leave_is_noticed_where_they_own_more_files(
     oci_driver: OciDriver, store: ImageStore, base_image: ResolvedImage, home: Path
 ) -> None:
-    """Where a sandbox has a single user, that user owns ``/dev`` and ``/tmp``, too. Their changes end the sandbox."""
+    """A sandbox with a single user, who owns ``/dev`` and ``/tmp``, is not reused after tests have changed these.
+
+    The same is true if tests have changed the priority of their parent process.
+    """
     archive = _saved(store, base_image, home)
     left = {
         "": 3,
@@ -166,10 +169,10 @@ def _saved(store: ImageStore, image: ResolvedImage, home: Path) -> Path:
 
 
 def _why_not(runtime: str) -> str:
-    """Return why an ordinary user cannot have ``runtime``. Only crun does without subordinate ids."""
+    """Return why an ordinary user cannot use ``runtime``, or an empty string. Only crun needs no subordinate ids."""
     try:
         found = find_runtime(runtime)
     except EngineError as error:
         return error.message
-    given = os.geteuid() != 0 and _has_subordinate_ids()  # nobody has any whom a process of root's becomes
+    given = os.geteuid() != 0 and _has_subordinate_ids()  # ``ORDINARY_USER``, used by root, has none
     return "" if given or not found.needs_root_id else f"{runtime} needs subordinate ids, and this user has none"

@@ -1,4 +1,4 @@
-"""Runtimes and inits: which are found, how they are called, and what is said of their versions."""
+"""Runtimes and inits: how they are found, their arguments, and warnings about their versions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ELF = b"\x7fELF" + bytes(60)
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the only directory in which programs are looked for."""
+    """Return the only directory that is searched for programs."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(runtime, "_DIRECTORIES", ())
     monkeypatch.setattr(runtime, "_INIT_DIRECTORIES", ())
@@ -24,7 +24,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def install(directory: Path, name: str, content: bytes = b"") -> Path:
-    """Put a program there: by default one that says its version."""
+    """Install a program in ``directory``, and return its path. By default, it prints its version."""
     path = directory / name
     path.write_bytes(content or f"#!/bin/sh\necho '{name} version 1.2.3~rc1'\necho commit: x\n".encode())
     path.chmod(0o755)
@@ -32,7 +32,7 @@ def install(directory: Path, name: str, content: bytes = b"") -> Path:
 
 
 def test_crun_is_preferred(programs: Path) -> None:
-    """Of those that are installed crun is taken, else runc; gVisor only if it is asked for."""
+    """By default, crun is used if it is installed, else runc. gVisor is used only if it is requested."""
     install(programs, "runsc")
     with pytest.raises(EngineError):
         find_runtime()
@@ -44,7 +44,7 @@ def test_crun_is_preferred(programs: Path) -> None:
 
 
 def test_a_missing_runtime_is_told(programs: Path) -> None:
-    """What is not installed is an error that says what to install."""
+    """If a runtime is not installed, the error says what to install."""
     with pytest.raises(EngineError, match="not installed") as caught:
         find_runtime("crun")
     assert (caught.value.code, "apt-get install crun" in caught.value.hint) == ("runtime-unavailable", True)
@@ -60,14 +60,14 @@ def test_an_unsupported_runtime_is_refused_with_the_supported_ones(programs: Pat
 
 
 def test_asking_for_a_version_makes_no_file(programs: Path) -> None:
-    """L10: crun, which binds itself to a file of the host when it starts, has no place for one when it is asked."""
+    """L10: crun, which binds itself to a file when it starts, cannot create one when it is asked for its version."""
     install(programs, "crun", b'#!/bin/sh\n/bin/touch "$_LIBCONTAINER_STATEDIR/crun.abcdef" || echo version 1.2.3\n')
     assert find_runtime("crun").version == "1.2.3"
 
 
 @pytest.mark.parametrize("content", [b"#!/bin/sh\nexit 1\n", b"#!/no/such/shell\n"])
 def test_a_broken_runtime_is_an_error(programs: Path, content: bytes) -> None:
-    """One that does not even say its version is not used."""
+    """A runtime that cannot report its version is refused."""
     install(programs, "crun", content)
     with pytest.raises(EngineError, match="cannot read the version"):
         find_runtime("crun")
@@ -87,12 +87,12 @@ def test_a_broken_runtime_is_an_error(programs: Path, content: bytes) -> None:
     ],
 )
 def test_old_versions_are_warned_of(name: str, version: str, *, warned: bool) -> None:
-    """I03: a version with known container escapes is reported, and so is an unknown one."""
+    """I03: there is a warning for a version with known container escapes, and for an unknown version of crun."""
     assert bool(OciRuntime(name, "/x", version).warning) == warned
 
 
 def test_crun_is_called_without_its_cgroups() -> None:
-    """Cgroups are left alone; crun logs beside its bundle, and stays in the foreground."""
+    """The options of crun disable its use of cgroups, set its log file, and keep it in the foreground."""
     crun = OciRuntime("crun", "/usr/bin/crun", "1.8.1")
     begin = ["/usr/bin/crun", "--cgroup-manager=disabled", "--log-format=json"]
     run = ["--root", "/run/a1/state", "run", "--bundle", "/run/a1/s1", "--pid-file", "/run/a1/s1/pid", "a1-s1"]
@@ -104,14 +104,14 @@ def test_crun_is_called_without_its_cgroups() -> None:
 
 @pytest.mark.parametrize(("name", "option"), [("crun", False), ("runc", True), ("runsc", False)])
 def test_runc_leaves_commands(name: str, *, option: bool) -> None:
-    """A04: runc would wait for all that have a command's streams, so it is told to go when the command runs."""
+    """A04: runc is told to exit once a command runs. Otherwise, it would wait for all users of the streams."""
     argv = OciRuntime(name, f"/usr/bin/{name}", "1").exec_argv("/run/a1/s1/p", "/run/a1/state", "s1")
     assert ("--detach" in argv) is option
 
 
 @pytest.mark.parametrize(("name", "option"), [("crun", True), ("runc", True), ("runsc", False)])
 def test_containers_are_left_to_the_supervisor(name: str, *, option: bool) -> None:
-    """Who waits for the first process itself knows whether it was killed; gVisor's is the runtime's own."""
+    """The supervisor waits for the first process itself, to see whether it was killed. With gVisor, it cannot."""
     runtime = OciRuntime(name, f"/usr/bin/{name}", "1")
     argv = runtime.run_argv("/run/a1/s1", "/run/a1/state", "s1", detached=runtime.detaches_containers)
     assert ("--detach" in argv) is runtime.detaches_containers is runtime.can_run_unreadable is option
@@ -119,21 +119,21 @@ def test_containers_are_left_to_the_supervisor(name: str, *, option: bool) -> No
 
 
 def test_gvisor_has_no_network_and_filters() -> None:
-    """J03: gVisor is called without a network of the host or its own, and told to use the filter."""
+    """J03: gVisor is started without a network, and is told to use the seccomp filter."""
     argv = OciRuntime("runsc", "/usr/bin/runsc", "0").run_argv("/run/a1/s1", "/run/a1/state", "s1")
     assert {"--network=none", "--ignore-cgroups", "--oci-seccomp"} <= set(argv)
 
 
 @pytest.mark.parametrize(("name", "forwarded_ports", "enters"), [("crun", 1, 1), ("runc", 1, 0), ("runsc", 0, 1)])
 def test_each_has_its_own_way_into_a_network(name: str, forwarded_ports: int, enters: int) -> None:
-    """GVisor has no forwarded ports, and runc is started where it is to be: it could not enter for a second command."""
+    """GVisor has no forwarded ports. runc is started in the network namespace, which it cannot enter for ``exec``."""
     runtime = OciRuntime(name, f"/usr/bin/{name}", "1")
     assert (runtime.has_forwarded_ports, runtime.enters_networks) == (bool(forwarded_ports), bool(enters))
 
 
 @pytest.mark.parametrize(("name", "option"), [("crun", False), ("runc", False), ("runsc", True)])
 def test_gvisor_writes_through_what_is_collected(name: str, *, option: bool) -> None:
-    """GVisor keeps changes of the root to itself unless it is told not to, which is where they are collected."""
+    """If changes are collected, gVisor is told to write them to the root file system and not to its own overlay."""
     runtime = OciRuntime(name, f"/usr/bin/{name}", "1")
     assert "--overlay2=none" not in runtime.run_argv("/run/b", "/run/x/state", "s1")
     argv = runtime.run_argv("/run/b", "/run/x/state", "s1", collects=True)
@@ -141,7 +141,7 @@ def test_gvisor_writes_through_what_is_collected(name: str, *, option: bool) -> 
 
 
 def test_ids_are_those_of_a_driver() -> None:
-    """Two drivers give the same name to no sandbox: gVisor names a socket of the whole host by it."""
+    """Sandboxes of two drivers never have the same id, because gVisor uses it in the name of a host-wide socket."""
     runsc = OciRuntime("runsc", "/usr/bin/runsc", "0")
     ids = {runsc.run_argv("/b", f"/run/{token}/state", "s1")[-1] for token in ("one", "two")}
     assert ids == {"one-s1", "two-s1"}
@@ -156,7 +156,7 @@ def test_ids_are_those_of_a_driver() -> None:
     ],
 )
 def test_runtimes_differ(*, name: str, compiled: bool, owns: bool, locks: bool, root_id: bool, pids: bool) -> None:
-    """What each takes, makes and needs."""
+    """The runtimes differ in the form of the seccomp filter, cgroups, mount flags, root's id and extra processes."""
     found = OciRuntime(name, "/x", "1")
     answers = (found.uses_compiled_seccomp, found.owns_cgroups, found.locks_root, found.needs_root_id)
     assert (*answers, bool(found.extra_pids)) == (compiled, owns, locks, root_id, pids)
@@ -164,7 +164,7 @@ def test_runtimes_differ(*, name: str, compiled: bool, owns: bool, locks: bool, 
 
 
 def test_an_init_is_one_that_needs_no_loader(programs: Path) -> None:
-    """An init that is linked dynamically, or is no program at all, is passed over: images may have no loader."""
+    """An init that is dynamically linked, or is not an ELF program, is skipped, because images may have no loader."""
     install(programs, "tini", ELF + b"/lib64/ld-linux-x86-64.so.2\0")
     install(programs, "docker-init", b"#!/bin/sh\n")
     with pytest.raises(EngineError) as caught:
@@ -177,7 +177,7 @@ def test_an_init_is_one_that_needs_no_loader(programs: Path) -> None:
 
 
 def test_a_link_is_followed_once(programs: Path) -> None:
-    """A runtime is called by its real path, so that a link that changes meanwhile changes nothing."""
+    """A runtime is called by its real path, so that a later change of the link has no effect."""
     real = install(programs, "crun-1.20")
     (programs / "crun").symlink_to(real.name)
     assert find_runtime().path == str(real)

@@ -1,4 +1,4 @@
-"""How the supervisor starts a runtime: from a copy that nobody can change, and found again by its children."""
+"""How the supervisor starts a runtime, from a copy that cannot be changed, and finds the children of a process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def output_of(call: Callable[[list[int]], None]) -> bytes:
-    """Return what a child prints that becomes something else on these streams."""
+    """Call ``call`` with standard streams in a child process, which it replaces. Return the child's output."""
     readable, writable = os.pipe()
     child = os.fork()
     if child == 0:
@@ -39,7 +39,7 @@ def output_of(call: Callable[[list[int]], None]) -> bytes:
 
 
 def test_a_sealed_copy_cannot_be_written_to() -> None:
-    """Not through its descriptor, and not through the path of it that a container could get at."""
+    """A sealed copy cannot be changed through its descriptor, or through its path in ``/proc``."""
     copy = sealed_copy("/bin/true")
     with pytest.raises(PermissionError):
         os.write(copy, b"#!")
@@ -51,7 +51,7 @@ def test_a_sealed_copy_cannot_be_written_to() -> None:
 
 
 def test_a_runtime_is_run_from_its_copy(tmp_path: Path) -> None:
-    """What runs is the copy, with the name and in the place that it was asked for."""
+    """A runtime with a sealed copy runs from that copy, in the requested working directory."""
     copy = sealed_copy("/bin/readlink")
     call = RuntimeCall(
         ["runtime", "/proc/self/exe", "/proc/self/cwd"], str(tmp_path), str(tmp_path / "log"), program=copy
@@ -62,7 +62,7 @@ def test_a_runtime_is_run_from_its_copy(tmp_path: Path) -> None:
 
 
 def test_a_script_is_run_from_where_it_is(tmp_path: Path) -> None:
-    """Its interpreter would look for a copy by a descriptor that is closed by then."""
+    """A script is not copied: its interpreter would open the copy by a descriptor that is closed by then."""
     script = tmp_path / "runtime"
     script.write_text("#!/bin/sh\necho script $1\n")
     script.chmod(0o755)
@@ -77,7 +77,7 @@ def test_a_script_is_run_from_where_it_is(tmp_path: Path) -> None:
 def test_a_script_may_be_the_runtime(
     tmp_path: Path, base_image: ResolvedImage, oci_driver: OciDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wrapper that an administrator has put in front of the runtime is used like a program."""
+    """A wrapper script that an administrator has installed for the runtime is used like a program."""
     script = tmp_path / "crun"
     script.write_text(f'#!/bin/sh\nexec {shutil.which("crun")} "$@"\n')
     script.chmod(0o755)
@@ -88,7 +88,7 @@ def test_a_script_may_be_the_runtime(
 
 
 def test_what_cannot_be_run_says_so_in_the_log(tmp_path: Path) -> None:
-    """A runtime that is gone is told from one that failed."""
+    """If the runtime's program does not exist, the log says that it could not be started."""
     call = RuntimeCall(["/nowhere/runtime"], str(tmp_path), str(tmp_path / "log"))
     output_of(lambda streams: become(call, streams))
     assert "/nowhere/runtime could not be started" in (tmp_path / "log").read_text()
@@ -96,7 +96,7 @@ def test_what_cannot_be_run_says_so_in_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("listed", [True, False])
 def test_children_are_found(*, listed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the kernel lists them, and where all processes must be looked through."""
+    """Children are found through the kernel's lists or, without such lists, by a search of all processes."""
     if not listed:
         monkeypatch.setattr(processes, "_THREADS", "/nowhere/{0}")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
@@ -105,7 +105,7 @@ def test_children_are_found(*, listed: bool, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_children_of_any_thread_are_found() -> None:
-    """Runtimes that are written in Go make a container from whichever thread is at hand: it has to be killed, too."""
+    """Children of all threads are found. A Go runtime may create a container, which must be killed, in any thread."""
     made: list[subprocess.Popen[bytes]] = []
     ready, over = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""The seccomp filter: what it answers, that both its forms are one, and that Docker refuses nothing that it allows."""
+"""The seccomp filter: its results, its two equivalent forms, its cache, and a comparison with Docker's profile."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ PRLIMIT64 = 302
 OLD_AIO = {*range(206, 211), 333}
 """``io_setup`` and the calls that need its result."""
 OF_NEWER_ENGINES = {303, 310, 311, 329, 330, 331}
-"""What Docker's profile has taken in since 20.10: file handles, other processes' memory, keys of memory."""
+"""Calls that Docker's profile has added after 20.10: file handles, other processes' memory, memory protection keys."""
 CLONE, CLONE3, SOCKET, PERSONALITY, MSEAL, CHROOT, UNSHARE = 56, 435, 41, 135, 462, 161, 272
 CLONE_OF_THREADS = 0x3D0F00
 CLONE_NAMESPACES = (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000)
@@ -62,13 +62,13 @@ CLONE_NAMESPACES = (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x2000
 
 @pytest.fixture(scope="module")
 def ours() -> Filter:
-    """Give the filter of a sandbox with the defaults."""
+    """Return the filter of a sandbox with default settings."""
     return Filter(seccomp_for(SPEC).bpf)
 
 
 @pytest.mark.parametrize("number", REFUSED, ids=REFUSED.get)
 def test_what_reaches_the_host_is_refused(ours: Filter, number: int) -> None:
-    """I18: mounts, namespaces, modules, keyrings, tracing, io_uring and the rest are refused on every machine."""
+    """I18: calls for mounts, namespaces, modules, keyrings, tracing, io_uring and the like fail with ``EPERM``."""
     assert ours.answer(number) == "EPERM"
 
 
@@ -79,14 +79,14 @@ def test_what_programs_need_is_allowed(ours: Filter) -> None:
 
 
 def test_a_process_has_no_namespaces_of_its_own(ours: Filter) -> None:
-    """I18: a clone for a thread or a process is allowed, each flag of a namespace refuses it, clone3 is unknown."""
+    """I18: clone is allowed for threads, but refused with any namespace flag. clone3 fails with ``ENOSYS``."""
     assert ours.answer(CLONE, CLONE_OF_THREADS) == ALLOW
     assert {ours.answer(CLONE, flag | 17) for flag in CLONE_NAMESPACES} == {"EPERM"}
     assert ours.answer(CLONE3) == "ENOSYS"
 
 
 def test_machines_cannot_be_called(ours: Filter) -> None:
-    """Only families that a network namespace separates are allowed, and vsock is not, whatever the ignored bits say."""
+    """Socket families are allowed only if network namespaces separate them. vsock is refused with any high bits."""
     assert ours.answer(SOCKET, socket.AF_UNIX) == ours.answer(SOCKET, socket.AF_INET) == ALLOW
     assert {family for family in range(64) if ours.answer(SOCKET, family) == ALLOW} == {1, 2, 10, 16, 17}
     for number, architecture in ((SOCKET, X86_64), (359, I386), (SOCKET | X32_BIT, X86_64)):
@@ -96,13 +96,16 @@ def test_machines_cannot_be_called(ours: Filter) -> None:
 
 
 def test_personalities_are_few(ours: Filter) -> None:
-    """Only those that change no protection of memory: ADDR_NO_RANDOMIZE and READ_IMPLIES_EXEC are refused."""
+    """Personalities that weaken memory protection, ADDR_NO_RANDOMIZE and READ_IMPLIES_EXEC, are refused."""
     assert {ours.answer(PERSONALITY, value) for value in (0, 8, 0x20000, 0x20008, 0xFFFFFFFF)} == {ALLOW}
     assert {ours.answer(PERSONALITY, value) for value in (0x0040000, 0x0400000, 0x0040008)} == {"EPERM"}
 
 
 def test_nobody_limits_the_first_process(ours: Filter) -> None:
-    """Its processor time would be the sandbox's to end: of 64 bits the kernel takes 32 for the number of a process."""
+    """``prlimit64`` is refused for process 1, whatever the upper 32 bits of the pid are, which the kernel ignores.
+
+    With a limit on its CPU time, a sandbox could make the kernel kill process 1.
+    """
     for number, architecture in ((PRLIMIT64, X86_64), (340, I386), (PRLIMIT64 | X32_BIT, X86_64)):
         others = {ours.answer(number, pid, architecture=architecture) for pid in (0, 2, 3, 1 << 21, (1 << 22) - 1)}
         assert others == {ALLOW}
@@ -112,26 +115,26 @@ def test_nobody_limits_the_first_process(ours: Filter) -> None:
 
 
 def test_what_is_newer_is_unknown(ours: Filter) -> None:
-    """Above every number that is named, and for numbers that no kernel has, programs are told to fall back."""
+    """Calls newer than all listed ones, and numbers of no call, fail with ``ENOSYS``, so that programs fall back."""
     assert {ours.answer(number) for number in (MSEAL, 500, 1023, 0x3FFFFFFF, 0xFFFFFFFF)} == {"ENOSYS"}
     assert ours.answer(500, architecture=I386) == "ENOSYS"
     assert ours.answer(X32_BIT + 1000) == "ENOSYS"
 
 
 def test_other_kinds_of_programs_are_held_to_the_same(ours: Filter) -> None:
-    """I18: 32-bit and x32 programs are filtered by the same list, and programs of no known kind are ended."""
+    """I18: 32-bit and x32 programs are filtered by the same list. Programs of unknown architectures are killed."""
     assert (ours.answer(4, architecture=I386), ours.answer(X32_BIT + 1)) == (ALLOW, ALLOW)  # write
     assert (ours.answer(21, architecture=I386), ours.answer(X32_BIT + 165)) == ("EPERM", "EPERM")  # mount
     assert {ours.answer(102, call, architecture=I386) for call in range(32)} == {
         "ENOSYS"
-    }  # socketcall, behind which a family cannot be seen
+    }  # socketcall, whose address family a filter cannot see
     assert ours.answer(310, architecture=I386) == "EPERM"  # unshare
     assert ours.answer(120, CLONE_NAMESPACES[0], architecture=I386) == "EPERM"  # clone
     assert ours.answer(1, architecture=0xDEAD) == "kill"
 
 
 def test_a_capability_brings_its_call() -> None:
-    """A sandbox that was given a capability by name has the call that it is for, and no other."""
+    """With the capability SYS_CHROOT, the call chroot is allowed in addition, and no other call."""
     given = Filter(seccomp_for(SandboxSpec(image=IMAGE, cap_add=("SYS_CHROOT",))).bpf)
     without = Filter(seccomp_for(SPEC).bpf)
     assert {number for number in NUMBERS if given.answer(number) != without.answer(number)} == {CHROOT}
@@ -139,7 +142,7 @@ def test_a_capability_brings_its_call() -> None:
 
 
 def test_every_name_is_a_system_call() -> None:
-    """No name is misspelt, none is named twice, and those of gVisor alone mean nothing to others."""
+    """No name in the profile is misspelt or repeated by mistake. Only gVisor's own names are unknown to libseccomp."""
     resolve = ctypes.CDLL("libseccomp.so.2").seccomp_syscall_resolve_name
     for machine in ("x86_64", "aarch64"):
         names = [name for rule in profile(machine)["syscalls"] for name in rule["names"]]
@@ -149,7 +152,7 @@ def test_every_name_is_a_system_call() -> None:
 
 
 def test_a_kernel_obeys_it(ours: Filter) -> None:
-    """Under the filter a process can work, and is refused what the filter says."""
+    """A process under the filter can open files and sockets, and gets the filter's errors for refused calls."""
     assert outcome_under(ours, lambda: os.close(os.open("/etc/hostname", os.O_RDONLY))) == "ok"
     assert outcome_under(ours, lambda: system_call(UNSHARE, 0)) == "EPERM"
     assert outcome_under(ours, lambda: system_call(CLONE3, 0, 0)) == "ENOSYS"
@@ -160,7 +163,7 @@ def test_a_kernel_obeys_it(ours: Filter) -> None:
 
 @pytest.mark.every_driver
 def test_programs_can_wait(driver: SandboxDriver, base_image: ResolvedImage) -> None:
-    """Every way to wait for files works in a real sandbox, also where a runtime has other names for system calls."""
+    """All ways to wait for files work in a real sandbox, even if the runtime has other names for the system calls."""
     code = (
         "import select as s; s.select([], [], [], 0.001); s.poll().poll(1); s.epoll().poll(0.001); "
         "import signal; signal.sigtimedwait([signal.SIGUSR1], 0.001); print('waited')"
@@ -172,7 +175,7 @@ def test_programs_can_wait(driver: SandboxDriver, base_image: ResolvedImage) -> 
 
 @pytest.fixture
 def runc_driver() -> Iterator[SandboxDriver]:
-    """Give the oci driver on runc, which compiles the profile itself."""
+    """Yield an oci driver with runc, which compiles the profile itself."""
     from securebench.sandboxes.oci import OciDriver
 
     try:
@@ -189,7 +192,7 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root may see the 
 @root_only
 @pytest.mark.oci
 def test_both_forms_are_one_filter(ours: Filter, runc_driver: SandboxDriver) -> None:
-    """What runc compiles of the profile as text answers every number like the compiled form, on each architecture."""
+    """The filter that runc compiles from the profile gives the same results as ours, on each architecture."""
     theirs = _filter_in(runc_driver)
     for number in range(1024):
         for call, architecture in ((number, X86_64), (number, I386), (number | X32_BIT, X86_64)):
@@ -202,7 +205,7 @@ def test_both_forms_are_one_filter(ours: Filter, runc_driver: SandboxDriver) -> 
 @root_only
 @pytest.mark.engine
 def test_docker_is_given_the_same(ours: Filter, docker_driver: DockerDriver) -> None:
-    """I18: the filter of a container is ours too, whatever the engine's own is, on each architecture."""
+    """I18: a Docker container has our filter and not the engine's default filter, on each architecture."""
     theirs = _filter_in(docker_driver)
     for number in NUMBERS:
         for call, architecture in ((number, X86_64), (number, I386), (number | X32_BIT, X86_64)):
@@ -215,10 +218,10 @@ def test_docker_is_given_the_same(ours: Filter, docker_driver: DockerDriver) -> 
 def test_docker_refuses_nothing_that_is_allowed(
     ours: Filter, docker_driver: DockerDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I18: in the filter of Docker's default profile, without capabilities, nothing is refused that ours allows.
+    """I18: Docker's default filter without capabilities refuses no call that our filter allows.
 
-    The other way round there are only ``io_uring`` and its predecessor, limits of process 1, families of sockets, and
-    what newer engines allow.
+    In addition, it allows only ``io_uring`` and its predecessor, limits of process 1, more socket families, and calls
+    that newer engines allow.
     """
     monkeypatch.setattr(docker_spec, "_seccomp", lambda _capabilities, **_: ())
     dockers = _filter_in(docker_driver)
@@ -228,11 +231,11 @@ def test_docker_refuses_nothing_that_is_allowed(
         assert allowed - by_docker == set()
         only_docker = {number for number in by_docker - allowed if number < 450}
         assert only_docker <= set(IO_URING) | OLD_AIO | OF_NEWER_ENGINES | {PRLIMIT64, SOCKET}
-        assert (PRLIMIT64 in only_docker) is (arguments in {(1,), (0x10000000,)})  # the last is no process's number
+        assert (PRLIMIT64 in only_docker) is (arguments in {(1,), (0x10000000,)})  # no pid is as high as 0x10000000
 
 
 def _filter_in(driver: SandboxDriver) -> Filter:
-    """Return the filter that a process in a sandbox of ``driver`` has, as the host sees it."""
+    """Return the filter of a process in a sandbox of ``driver``, read from outside the sandbox."""
     seconds = f"{60 + int.from_bytes(os.urandom(4), 'big') / 2**32:.12f}"
     image = driver.resolve_image("securebench/python:3.11")
     with driver.create(SandboxSpec(image=image)) as sandbox:
@@ -254,7 +257,7 @@ def _command_line(process: Path) -> bytes:
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
-    """Forget what this process has compiled, before and after."""
+    """Clear this process's own cache of compiled filters before and after the test."""
     seccomp._seccomp.cache_clear()
     yield
     seccomp._seccomp.cache_clear()
@@ -262,7 +265,7 @@ def fresh() -> Iterator[None]:
 
 @pytest.fixture
 def compiled(fresh: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Give a list that grows with each compilation."""
+    """Return a list that grows with each compilation."""
     seen: list[str] = []
     compile_ = Library.compile
 
@@ -275,13 +278,13 @@ def compiled(fresh: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def again(directory: Path) -> bytes:
-    """Return the filter as another process would get it."""
+    """Return the filter as another process would get it: without this process's own cache."""
     seccomp._seccomp.cache_clear()
     return seccomp_for(SPEC, directory).bpf
 
 
 def test_it_is_compiled_once(tmp_path: Path, compiled: list[str]) -> None:
-    """A second process takes what the first has kept, in a directory that is the user's alone."""
+    """A second process uses the filter that the first has cached, in a directory that only the user can access."""
     directory = tmp_path / "a" / "cache"
     assert again(directory) == again(directory) == seccomp_for(SPEC, directory).bpf
     assert compiled == ["compiled"]
@@ -290,7 +293,7 @@ def test_it_is_compiled_once(tmp_path: Path, compiled: list[str]) -> None:
 
 
 def test_what_was_kept_is_not_trusted_blindly(tmp_path: Path, compiled: list[str]) -> None:
-    """A program that is cut short, changed, empty, a link or another's is made again: none weakens a sandbox."""
+    """A cached filter that is cut short, changed, empty, a link or writable for others is compiled again."""
     whole = again(tmp_path)
     (kept,) = tmp_path.iterdir()
     content = kept.read_bytes()
@@ -312,7 +315,7 @@ def test_what_was_kept_is_not_trusted_blindly(tmp_path: Path, compiled: list[str
 
 
 def test_a_directory_of_others_is_not_used(tmp_path: Path, compiled: list[str]) -> None:
-    """Where others may write nothing is kept and nothing is read, and the filter is made each time."""
+    """In a directory to which others can write, no filter is cached. It is compiled each time."""
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)
@@ -322,13 +325,13 @@ def test_a_directory_of_others_is_not_used(tmp_path: Path, compiled: list[str]) 
 
 
 def test_a_cache_that_cannot_be_made_costs_time_only(tmp_path: Path, compiled: list[str]) -> None:
-    """Where no directory can be made the filter is made each time."""
+    """If the cache directory cannot be created, the filter is compiled without it."""
     (tmp_path / "file").touch()
     assert again(tmp_path / "file" / "cache") == again(tmp_path)
 
 
 def test_an_ordinary_user_has_a_cache_of_his_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It lies where the user's caches lie, wherever that is, but never at a relative path."""
+    """An ordinary user's cache is in ``XDG_CACHE_HOME`` or, if that is a relative path, in ``~/.cache``."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
     assert cache_directory() == Path("/caches/securebench/seccomp")
@@ -338,7 +341,7 @@ def test_an_ordinary_user_has_a_cache_of_his_own(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_unknown_machine_is_refused(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine that there is no list for, no sandbox is made without a filter."""
+    """On a machine type without a profile, there is an error that suggests the docker driver."""
     monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "x", "6", "1", "riscv64")))
     with pytest.raises(EngineError, match="riscv64") as caught:
         seccomp_for(SPEC, tmp_path)
@@ -346,7 +349,7 @@ def test_an_unknown_machine_is_refused(fresh: None, tmp_path: Path, monkeypatch:
 
 
 def test_a_missing_library_is_told(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without libseccomp there is an error that says what to install."""
+    """If libseccomp is missing, the error says what to install."""
     monkeypatch.setattr(libseccomp, "_NAME", "libnothing.so.9")
     with pytest.raises(EngineError, match="libnothing") as caught:
         seccomp_for(SPEC, tmp_path)
@@ -354,7 +357,7 @@ def test_a_missing_library_is_told(fresh: None, tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_the_library_refuses_is_told(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rule that libseccomp does not take is an error, never a filter without it."""
+    """If libseccomp refuses a rule, there is an error. The rule is not left out."""
     document = profile("x86_64")
     document["syscalls"].append({"names": ["read"], "action": "SCMP_ACT_ALLOW", "args": [_beyond_the_last()]})
     with pytest.raises(EngineError, match="the rule for read"):

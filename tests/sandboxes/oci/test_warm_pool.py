@@ -1,4 +1,4 @@
-"""What is started ahead: given to one who asks for exactly that, with nothing in it, and ended when nobody does."""
+"""The warm pool: containers that are started early, used once for a spec of the same kind, or ended unused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOTE = "import os; print(sorted(os.listdir('/tmp'))); open('/tmp/note', 'w').clo
 
 
 class FakeStarted:
-    """Something that was started, and notes that it was ended."""
+    """A fake started container. It records whether it was ended."""
 
     def __init__(self, *, over: bool = False) -> None:
         self.handle = self
@@ -36,33 +36,33 @@ class FakeStarted:
         self.ended = False
 
     def is_over(self) -> bool:
-        """Say what it was made to say."""
+        """Return the value that the constructor was given."""
         return self.over
 
     def end(self) -> None:
-        """Note it."""
+        """Record that the container was ended."""
         self.ended = True
 
 
 def kind(**changes: Any) -> ContainerKind:
-    """Return a kind that differs so from the usual one."""
+    """Return the kind for :data:`SPEC` with ``changes``."""
     found = ContainerKind.of(replace(SPEC, **changes), WAITING)
     assert found is not None
     return found
 
 
 def started(*, over: bool = False) -> Started:
-    """Return a fake, typed as the real one."""
+    """Return a fake container with the type of a real one."""
     return cast("Started", FakeStarted(over=over))
 
 
 def ended(*those: Started) -> list[bool]:
-    """Return which were ended."""
+    """Return for each fake container whether it was ended."""
     return [cast("FakeStarted", one).ended for one in those]
 
 
 def test_one_is_taken_once() -> None:
-    """No container is ever given to two."""
+    """A warm container is given out only once."""
     warm_pool, one = WarmPool(), started()
     warm_pool.take(kind())
     warm_pool.add(kind(), one)
@@ -83,7 +83,7 @@ def test_one_is_taken_once() -> None:
     ids=lambda changes: next(iter(changes)),
 )
 def test_only_what_is_exactly_the_same_is_taken(changes: dict[str, Any]) -> None:
-    """Whatever differs in a spec makes another kind."""
+    """A warm container is not used for a spec that differs in anything except labels."""
     warm_pool = WarmPool()
     warm_pool.take(kind())
     warm_pool.add(kind(), started())
@@ -92,7 +92,7 @@ def test_only_what_is_exactly_the_same_is_taken(changes: dict[str, Any]) -> None
 
 
 def test_not_all_can_be_started_ahead(tmp_path: Path) -> None:
-    """A command that cannot wait is never started early, nor is one with mounts or forwarded ports."""
+    """No container is started early for a command that does not wait for input, or with mounts or forwarded ports."""
     assert ContainerKind.of(SPEC, replace(WAITING, waits=False)) is None
     assert ContainerKind.of(replace(SPEC, mounts=(Mount(tmp_path, "/workspace"),)), WAITING) is None
     assert (
@@ -104,7 +104,7 @@ def test_not_all_can_be_started_ahead(tmp_path: Path) -> None:
 
 
 def test_there_are_never_more_than_were_in_use_at_once() -> None:
-    """The oldest is ended for the newest, whatever its kind."""
+    """The pool keeps at most as many containers as were in use at once. The oldest are ended, whatever their kind."""
     warm_pool, ones = WarmPool(), [started() for _ in range(4)]
     for _ in range(2):
         warm_pool.take(kind())
@@ -117,7 +117,7 @@ def test_there_are_never_more_than_were_in_use_at_once() -> None:
 
 
 def test_one_that_has_ended_is_not_given() -> None:
-    """Whoever asks gets a new one instead."""
+    """A warm container that has exited is ended and not given out."""
     warm_pool, one = WarmPool(), started(over=True)
     warm_pool.take(kind())
     warm_pool.add(kind(), one)
@@ -125,32 +125,32 @@ def test_one_that_has_ended_is_not_given() -> None:
     assert ended(one) == [True]
 
 
-# --- on real sandboxes
+# --- tests with real sandboxes
 
 real = pytest.mark.oci
 
 
 @pytest.fixture
 def own_driver(oci_driver: OciDriver, base_image: ResolvedImage) -> Iterator[OciDriver]:
-    """Give a driver that a test may stop."""
-    del oci_driver, base_image  # both are to be had
+    """Yield a driver that the test may close."""
+    del oci_driver, base_image  # requested only to make sure that both are available
     driver = OciDriver()
     yield driver
     driver.close()
 
 
 def spec_of(driver: OciDriver) -> SandboxSpec:
-    """Return the strictest spec."""
+    """Return a spec with default settings, which are the strictest."""
     return SandboxSpec(image=driver.resolve_image("securebench/python:3.11"))
 
 
 def ready(driver: OciDriver) -> list[tuple[ContainerKind, Started]]:
-    """Return what a driver has started ahead."""
+    """Return the warm containers of ``driver``."""
     return driver._context.warm_pool._ready
 
 
 def say(process: SandboxProcess, line: str) -> bytes:
-    """Send a line, and return all that is printed until the end."""
+    """Send ``line``, close stdin, and return all output."""
     process.send(line.encode() + b"\n")
     process.close_stdin()
     output = b""
@@ -161,7 +161,7 @@ def say(process: SandboxProcess, line: str) -> bytes:
 
 @real
 def test_what_one_has_done_the_next_does_not_see(own_driver: OciDriver) -> None:
-    """Each is a new container: nothing of the one before is in it (A24, F11)."""
+    """Each sandbox is a new container, without files of the one before (A24, F11)."""
     for number in range(3):
         before = [each for _, each in ready(own_driver)]
         with own_driver.create(spec_of(own_driver)) as sandbox:
@@ -174,7 +174,7 @@ def test_what_one_has_done_the_next_does_not_see(own_driver: OciDriver) -> None:
 
 @real
 def test_what_was_started_ahead_idles(own_driver: OciDriver) -> None:
-    """Nothing runs in it but its init and the command, and it ends with its time only when it was opened."""
+    """A warm container runs only its init and the command, and its time limit begins when it is used."""
     short = replace(WAITING, timeout_seconds=1.0)
     with own_driver.create(spec_of(own_driver)) as sandbox:
         say(sandbox.open(short), "")
@@ -191,7 +191,7 @@ def test_what_was_started_ahead_idles(own_driver: OciDriver) -> None:
 
 @real
 def test_what_ends_meanwhile_is_started_anew(own_driver: OciDriver) -> None:
-    """A container that something killed is not given to anybody."""
+    """If a warm container was killed, the next sandbox gets a new container."""
     with own_driver.create(spec_of(own_driver)) as sandbox:
         say(sandbox.open(WAITING), "")
     handle = ready(own_driver)[0][1].handle
@@ -203,7 +203,7 @@ def test_what_ends_meanwhile_is_started_anew(own_driver: OciDriver) -> None:
 
 @real
 def test_a_persistent_sandbox_runs_its_own_commands(own_driver: OciDriver) -> None:
-    """What waits in it runs in it, and nothing is started ahead for it."""
+    """In a persistent sandbox, waiting commands run in its own container, and no warm container is started."""
     with own_driver.create(spec_of(own_driver), persistent=True) as sandbox:
         assert say(sandbox.open(WAITING), NOTE) == b"[]\n"
         assert say(sandbox.open(WAITING), NOTE) == b"['note']\n"
@@ -213,7 +213,7 @@ def test_a_persistent_sandbox_runs_its_own_commands(own_driver: OciDriver) -> No
 @real
 @pytest.mark.parametrize("end", ["kill_all", "close"])
 def test_nothing_is_left_of_what_nobody_took(own_driver: OciDriver, end: str) -> None:
-    """When a run stops, what was started ahead ends with it, and no more of it is started."""
+    """When a driver is stopped, its warm containers end, and no new ones are started."""
     pid = own_driver._context.connection._child.pid
     sandboxes = [own_driver.create(spec_of(own_driver)) for _ in range(2)]
     for process in [sandbox.open(WAITING) for sandbox in sandboxes]:

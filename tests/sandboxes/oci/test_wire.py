@@ -8,7 +8,7 @@ from securebench.sandboxes.oci.wire import read_request, write_request
 
 
 def test_a_request_arrives_as_it_was_written() -> None:
-    """Request and document arrive whole, however large and with any bytes."""
+    """A large request and a large document with arbitrary bytes are read back unchanged."""
     request = {"mounts": [["/a" * 2000, True]] * 200, "collect": None, "log": "é\0"}
     document = bytes(range(256)) * 8192
     descriptor = write_request(request, document)

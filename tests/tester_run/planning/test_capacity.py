@@ -1,4 +1,4 @@
-"""How many tasks run at once: what this process may use, and which bound decides."""
+"""How many tasks run at once: the resources that this process may use, and the bound that decides."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ MIB = 1024 * 1024
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file of a group, which is made."""
+    """Write a file of a cgroup, and create the cgroup's directory if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 
 
 @pytest.mark.parametrize(("above", "own", "found"), [("max", "max", PHYSICAL), ("max", 64, 64), (32, 64, 32)])
 def test_version_2_counts_every_group_above(tmp_path: Path, above: str | int, own: str | int, found: int) -> None:
-    """The lowest limit between our group and the top, in MiB."""
+    """In cgroup version 2, the lowest limit of the process's cgroup and its parents counts. Limits are in MiB here."""
     for name, limit in (("system.slice", above), ("system.slice/runner.service", own)):
         write(tmp_path / name / "memory.max", f"{limit if limit == 'max' else int(limit) * MIB}\n")
     mounts = f"30 23 0:26 / {tmp_path} rw,nosuid - cgroup2 cgroup2 rw\n"
@@ -41,7 +41,7 @@ def test_version_2_counts_every_group_above(tmp_path: Path, above: str | int, ow
 
 
 def test_version_1_in_a_container_without_a_namespace_of_its_own(tmp_path: Path) -> None:
-    """It sees its own group as the top, and is told the path of the whole machine."""
+    """The limit is found if the container's cgroup is mounted as the top, but its path starts at the host's top."""
     write(tmp_path / "memory.limit_in_bytes", f"{100 * MIB}\n")
     mounts = f"30 23 0:26 /docker/abc {tmp_path} ro - cgroup cgroup rw,memory\n31 23 0:27 / /x rw - tmpfs tmpfs rw\n"
     own = "9:name=systemd:/docker/abc\n4:memory:/docker/abc\n0::/docker/abc\n"
@@ -49,26 +49,26 @@ def test_version_1_in_a_container_without_a_namespace_of_its_own(tmp_path: Path)
 
 
 def test_version_1_without_a_limit(tmp_path: Path) -> None:
-    """It says so with a number that is larger than any machine."""
+    """Cgroup version 1 shows "no limit" as a huge number. Then the machine's memory counts."""
     write(tmp_path / "memory.limit_in_bytes", "9223372036854771712\n")
     mounts = f"30 23 0:26 / {tmp_path} rw - cgroup cgroup rw,memory\n"
     assert available_memory(mounts, "4:memory:/\n") == PHYSICAL
 
 
 def test_what_cannot_be_seen_is_no_limit() -> None:
-    """No hierarchy, no group, a group that is not there."""
+    """The machine's memory counts if no cgroup is mounted or the process's cgroup does not exist."""
     assert available_memory("", "") == PHYSICAL
     assert available_memory("30 23 0:26 / /nowhere rw - cgroup2 cgroup2 rw\n", "0::/gone\n") == PHYSICAL
 
 
 def test_workers_fit_into_what_the_group_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run in a container of 4 GiB starts three sandboxes of 1 GiB at once, whatever the machine has."""
+    """A run in a container with 4 GiB starts at most three sandboxes of 1 GiB at once."""
     monkeypatch.setattr("securebench.tester_run.planning.plan.available_memory", lambda: 4096 * MIB)
     assert affordable_workers(8, 1024 * MIB) == 3
 
 
 def test_memory_that_other_processes_use_is_not_free(tmp_path: Path) -> None:
-    """Cached files do not count: the kernel drops them."""
+    """Memory used in the cgroup is not free, except for cached files, which the kernel can drop."""
     write(tmp_path / "memory.max", f"{100 * MIB}\n")
     write(tmp_path / "memory.current", f"{70 * MIB}\n")
     write(tmp_path / "memory.stat", f"anon 1\ninactive_file {20 * MIB}\n")
@@ -86,7 +86,7 @@ def test_memory_that_other_processes_use_is_not_free(tmp_path: Path) -> None:
     ],
 )
 def test_cores_are_bounded_by_the_quota(tmp_path: Path, kind: str, files: dict[str, str], cores: float | None) -> None:
-    """In both versions. Without a quota, the affinity of this process counts."""
+    """The CPU quota counts in both versions of cgroups. Without a quota, the CPU affinity of this process counts."""
     for name, text in files.items():
         write(tmp_path / name, f"{text}\n")
     found = available_cores(f"30 23 0:26 / {tmp_path} rw - {kind}\n", "0::/\n3:cpu,cpuacct:/\n")
@@ -105,7 +105,7 @@ def test_cores_are_bounded_by_the_quota(tmp_path: Path, kind: str, files: dict[s
     ],
 )
 def test_the_smallest_bound_decides(changed: dict[str, float], workers: int, decided_by: str) -> None:
-    """A run always has one worker, even if the machine is full."""
+    """The smallest bound is the number of workers. A run always has one worker, even if no memory is free."""
     machine = {"memory": 64 * GIB, "cores": 4.0, "disk": 100 * GIB, "open_files": 20_000, **changed}
     choice = choose_workers(Capacity(**machine), Limits(), max_workers=256)  # type: ignore[arg-type]
     assert (choice.workers, choice.decided_by) == (workers, decided_by)
@@ -113,7 +113,7 @@ def test_the_smallest_bound_decides(changed: dict[str, float], workers: int, dec
 
 
 def test_the_needs_of_a_task_count() -> None:
-    """Sandboxes at once, processors of each, the number of tasks, and agents that wait for their model."""
+    """The sandboxes of a task, their limits, the number of tasks, and waiting for a model change the choice."""
     machine = Capacity(memory=80 * GIB, cores=8, disk=100 * GIB, open_files=20_000)
     assert choose_workers(machine, Limits(memory=20 * GIB), sandboxes=2, max_workers=256).workers == 1
     assert choose_workers(machine, Limits(cpus=2), max_workers=256).workers == 4

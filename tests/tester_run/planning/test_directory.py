@@ -1,4 +1,4 @@
-"""The run directory: made so that nobody else may write to it, and refused with a hint that fits."""
+"""The run directory: its permissions, and the errors and hints if it cannot be used."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=[0o000, 0o022, 0o027, 0o077, 0o777], ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
-    """Set each umask in turn."""
+    """Set the umask for a test, and yield it."""
     before = os.umask(request.param)
     yield request.param
     os.umask(before)
 
 
 def test_a_run_directory_is_its_owners_to_write(umask: int, tmp_path: Path) -> None:
-    """Whatever the umask, the owner can use it and nobody else may write; it stays as private as was asked for."""
+    """Only the owner may write to a new run directory. The umask may restrict other users further, not the owner."""
     make_directory(tmp_path / "run")
     mode = (tmp_path / "run").stat().st_mode & 0o777
     assert mode == (0o777 & ~umask & ~0o022) | 0o700
@@ -39,7 +39,7 @@ def test_a_run_directory_is_its_owners_to_write(umask: int, tmp_path: Path) -> N
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    """A place that cannot be looked into, made in or written to is a wrong --output-dir, not a defect."""
+    """A directory that this user may not read, write or create causes a ``ConfigError`` about --output-dir."""
     for path in (tmp_path, *tmp_path.parents):
         if path.stat().st_mode & 0o055 != 0o055:
             path.chmod(0o755)
@@ -65,7 +65,7 @@ def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_the_hint_fits_the_error(tmp_path: Path, number: int, hint: str) -> None:
-    """Nobody is told to free space on a file system that is read-only."""
+    """The hint depends on the error: for a read-only file system, for example, it does not suggest freeing space."""
     with pytest.raises(StorageError) as raised, storage_errors(tmp_path):
         raise OSError(number, os.strerror(number))
     assert hint in raised.value.hint

@@ -57,12 +57,12 @@ def selected(tasks: tuple[SecureBenchTask, ...] = TASKS, **criteria: Any) -> lis
     ids=str,
 )
 def test_what_is_selected(criteria: dict[str, Any], ids: list[str]) -> None:
-    """A task matches one value of each criterion; the order is that of the pack; the limit comes last."""
+    """A selected task matches a value of each criterion. The pack's order is kept, and the limit is applied last."""
     assert selected(**criteria) == ids
 
 
 def test_a_shuffle_depends_on_the_seed_alone() -> None:
-    """The order is fixed for all time and any subset of the tasks, so a larger limit only adds tasks."""
+    """The order depends only on the seed and the ids of the tasks, so a larger limit only adds tasks."""
     tasks = tuple(task(f"task-{number}") for number in range(6))
     assert selected(tasks, shuffle=7) == ["task-1", "task-2", "task-0", "task-5", "task-4", "task-3"]
     assert selected(tasks[::-1], shuffle=7) == selected(tasks, shuffle=7)
@@ -90,20 +90,20 @@ def test_a_shuffle_depends_on_the_seed_alone() -> None:
     ids=str,
 )
 def test_no_match_is_an_error(criteria: dict[str, Any], message: str) -> None:
-    """Each value must match something, as a misspelled one would silently leave out tasks. Similar names are shown."""
+    """Each value must match a task: a misspelled value would silently omit tasks. The hint shows similar names."""
     with pytest.raises(ConfigError, match=re.escape(message)) as caught:
         selected(**criteria)
     assert caught.value.code == "selection-empty"
 
 
 def test_tags_of_a_pack_without_tags() -> None:
-    """The hint does not show an empty list."""
+    """If no task has a tag, the hint says so instead of showing an empty list."""
     with pytest.raises(ConfigError, match="hint: no task of the pack has any tag"):
         selected((task("a"),), tag=("x",))
 
 
 def test_hostile_ids_and_tags_are_shown_safely() -> None:
-    """Names of a pack in a hint cannot control a terminal."""
+    """Control characters in ids and tags of a pack are escaped in a hint, so they cannot control a terminal."""
     with pytest.raises(ConfigError) as caught:
         selected((task("red\x1b[2J\u202e", "short_answer", "tag\x07"),), task=("re",), tag=("ta",))
     assert str(caught.value).replace("\n", "").isprintable()
@@ -111,7 +111,7 @@ def test_hostile_ids_and_tags_are_shown_safely() -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Give a directory with a pack of six tasks and a tester YAML."""
+    """Return a directory with a pack of six tasks and a tester YAML."""
     write_run(tmp_path)
     return tmp_path
 
@@ -122,13 +122,13 @@ def ids(root: Path) -> list[str]:
 
 
 def write_selection(root: Path, **select: Any) -> None:
-    """Put a selection into the tester YAML."""
+    """Add a selection to the tester YAML."""
     path = root / "tester.yaml"
     path.write_text(path.read_text().replace("  id: run\n", f"  id: run\n  select: {json.dumps(select)}\n"))
 
 
 def test_the_selection_is_part_of_the_run(root: Path) -> None:
-    """It is written to run.json, and the summary says that this was not the whole benchmark."""
+    """The selection is written to run.json, and the summary says that this was not the whole benchmark."""
     summary = run(root, task=("*-[1-4]",), shuffle=3, limit=2)
     assert len(ids(root)) == 2
     assert summary.part is not None
@@ -142,7 +142,7 @@ def test_the_selection_is_part_of_the_run(root: Path) -> None:
 
 
 def test_a_whole_benchmark_is_no_part_of_itself(root: Path) -> None:
-    """A selection that selects everything needs no remark."""
+    """If a selection contains all tasks, the summary does not mention a part of the benchmark."""
     summary = run(root, task=("*",), shuffle=1)
     assert summary.part is None
     assert summary.to_json()["part_of_pack"] is None
@@ -172,14 +172,14 @@ def test_options_replace_the_keys_of_the_tester_yaml(root: Path) -> None:
     ids=str,
 )
 def test_a_selection_is_read_strictly(root: Path, select: dict[str, Any], message: str) -> None:
-    """As everything in a tester YAML."""
+    """Unknown keys and invalid values in ``run.select`` are refused."""
     write_selection(root, **select)
     with pytest.raises(ConfigError, match=re.escape(message)):
         run(root)
 
 
 def test_a_resumed_run_has_the_same_selection(root: Path) -> None:
-    """Another one is refused, because records of tasks would be missing or left over. Only the limit may grow."""
+    """Another selection is refused: records would be missing, or belong to no task. Only the limit may grow."""
     run(root, task=("*-[0-4]",), shuffle=3, limit=2)
     first = ids(root)
     for changed in (

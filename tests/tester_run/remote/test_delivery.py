@@ -1,4 +1,4 @@
-"""What workers on other machines return: stored if it belongs to the record, and otherwise refused."""
+"""Deliveries of workers on other machines: what belongs to the record is stored, and anything else is refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DECISION = json.dumps({"task_id": TRIAL.task_id, "trial": 1, "kind": "connect", 
 
 
 class Received:
-    """The coordinator's side, in a directory of its own, and what one worker sends: pieces that tests change."""
+    """A coordinator with its own directory, and the delivery of one worker, whose pieces tests can change."""
 
     def __init__(self, root: Path, producer: FakeProducer | None = None) -> None:
         write_run(root, 1)
@@ -52,7 +52,7 @@ class Received:
         self.receiver = Receiver(context=context, log_egress=self.logged.append)
 
     def sent(self) -> list[bytes]:
-        """Return the pieces of a good delivery."""
+        """Return the pieces of a valid delivery."""
         sent = Sent(
             record=self.record,
             candidate=self.results / "candidates" / self.digest,
@@ -64,22 +64,22 @@ class Received:
         return list(sent.pieces())
 
     def receive(self, pieces: list[bytes]) -> bytes:
-        """Receive them."""
+        """Let the coordinator receive a delivery of the first attempt, and return the record."""
         return self.receiver.receive(pieces, TRIAL, 1, CandidateKind.TEXT)
 
     def files(self) -> list[str]:
-        """Return the files that were stored."""
+        """Return the files that the coordinator stored."""
         return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_file())
 
 
 @pytest.fixture
 def received(tmp_path: Path) -> Received:
-    """Give both sides."""
+    """Return a coordinator and the delivery of a worker."""
     return Received(tmp_path)
 
 
 def test_a_record_and_its_files_are_stored(received: Received) -> None:
-    """All of it arrives under the names that a local run gives."""
+    """The coordinator stores the files of a delivery under the same names as a local run."""
     assert received.receive(received.sent()) == received.record
     name = TRIAL.directory
     assert received.files() == [
@@ -92,7 +92,7 @@ def test_a_record_and_its_files_are_stored(received: Received) -> None:
 
 
 def test_output_that_is_not_text_is_a_candidate_like_any_other(tmp_path: Path) -> None:
-    """An agent cannot make its failure an error, or its node useless, with bytes that are not UTF-8."""
+    """Output that is not UTF-8 is stored like any candidate. It causes a failure, and no delivery error."""
 
     def produce(_number: int, _view: AgentView, context: ProduceContext) -> AgentResult:
         sealed = seal_output(context.store, CandidateKind.TEXT, b"\xffhi", truncated=False)
@@ -104,12 +104,12 @@ def test_output_that_is_not_text_is_a_candidate_like_any_other(tmp_path: Path) -
 
 
 def test_a_stopped_worker_returns_nothing(received: Received) -> None:
-    """That is no error."""
+    """An empty delivery means that the worker was stopped. It is not an error."""
     assert received.receive([]) == b""
 
 
 def changed(pieces: list[bytes], part: bytes, change: bytes | None) -> list[bytes]:
-    """Return the pieces with another piece instead of those of ``part``, or without them."""
+    """Return ``pieces`` with one piece that contains ``change`` in place of ``part``, or without ``part``."""
     kept = [piece for piece in pieces if piece[:1] != part]
     place = next(number for number, piece in enumerate(pieces) if piece[:1] == part)
     return kept if change is None else [*kept[:place], part + change, *kept[place:]]
@@ -131,7 +131,7 @@ def changed(pieces: list[bytes], part: bytes, change: bytes | None) -> list[byte
     ],
 )
 def test_what_does_not_belong_to_the_record_is_refused(received: Received, part: bytes, change: bytes | None) -> None:
-    """Neither altered nor missing content, nor other names, nor lines about other tasks."""
+    """Altered, missing or too much content, other file names, and log lines about other tasks are refused."""
     with pytest.raises(DeliveryError):
         received.receive(changed(received.sent(), part, change))
     assert all(name.startswith(("candidates/", "trajectories/", "verifier-output/")) for name in received.files())
@@ -139,33 +139,33 @@ def test_what_does_not_belong_to_the_record_is_refused(received: Received, part:
 
 @pytest.mark.parametrize("extra", [b"", b"X", b"C", b"R{}"])
 def test_nothing_may_follow(received: Received, extra: bytes) -> None:
-    """A delivery ends after its last part."""
+    """A delivery with data after its last part is refused."""
     with pytest.raises(DeliveryError):
         received.receive([*received.sent(), extra])
 
 
 def test_another_trial_is_refused(received: Received) -> None:
-    """A worker returns the trial that it was asked for."""
+    """A record of another trial than the one that the worker was asked for is refused."""
     with pytest.raises(DeliveryError, match=r"the record of trial pack/task-0 instead of pack/task-0 \(trial 2\)"):
         received.receiver.receive(received.sent(), TrialId("pack/task-0", 2), 1, CandidateKind.TEXT)
 
 
 def test_a_different_run_is_refused(received: Received, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record belongs to the run of the coordinator."""
+    """A record with another run id than the coordinator's is refused."""
     monkeypatch.setattr(received.receiver.context, "run_id", "other")
     with pytest.raises(DeliveryError, match="a record of pack/task-0 from a different run"):
         received.receiver.receive(received.sent(), TRIAL, 1, CandidateKind.TEXT)
 
 
 def test_an_earlier_attempt_keeps_its_trajectory(received: Received) -> None:
-    """The second attempt cannot replace what the first one left."""
+    """A delivery for the second attempt cannot contain the trajectory of the first attempt."""
     with pytest.raises(DeliveryError, match="trajectory"):
         received.receiver.receive(received.sent(), TRIAL, 2, CandidateKind.TEXT)
     assert not (received.root / "trajectories").exists()
 
 
 def test_an_endless_candidate_is_cut_off(received: Received, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broken machine cannot fill the disk, and leaves no unfinished file."""
+    """A candidate that is larger than the limit is refused, and no unfinished file is left."""
     monkeypatch.setattr(delivery, "_MAX_CANDIDATE", 10_000)
     record, *_ = received.sent()
 
@@ -180,7 +180,7 @@ def test_an_endless_candidate_is_cut_off(received: Received, monkeypatch: pytest
 
 
 def test_lines_of_the_log_are_sent_once(tmp_path: Path) -> None:
-    """A worker remembers where the last task's lines ended."""
+    """Reading the egress log from the end of the last task's lines returns only new lines."""
     path = tmp_path / "egress.jsonl"
     assert egress_lines(path, 0) == ([], 0)
     path.write_bytes(b"one\n")

@@ -1,4 +1,4 @@
-"""The end of a worker on another machine. Its tasks are in tests/executors, which run it on a cluster."""
+"""Closing a worker on another machine. The tests in tests/executors run its tasks on a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def test_closing_waits_for_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run may end while a worker is opened. Nothing is opened afterwards, so nothing is left behind."""
+    """If a run ends while a worker opens, close() waits. The worker cannot be opened later, and leaves no directory."""
     monkeypatch.setenv(remote.DIRECTORY_VARIABLE, str(tmp_path))
     began, may_end = threading.Event(), threading.Event()
 
@@ -52,7 +52,7 @@ def test_closing_waits_for_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_slot_that_was_closed_makes_no_worker() -> None:
-    """The calls of the coordinator's threads may arrive in any order when a run ends."""
+    """A closed slot refuses to begin: when a run ends, calls of the coordinator's threads may arrive in any order."""
     slot = SlotActor()
     slot.close()
 

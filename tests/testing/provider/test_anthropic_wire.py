@@ -1,4 +1,4 @@
-"""The Messages API: its events."""
+"""The Messages API of the scripted provider: its events and its whole answers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ COUNTED = {
 
 
 def answered(script: Script, **more: Any) -> Answer:
-    """Return what a script's first answer is over HTTP."""
+    """Return the first answer of a script over HTTP."""
     with ScriptedProvider(script) as provider:
         return ask(provider.url, "anthropic", request_of("anthropic", **more))
 
 
 def test_words_and_a_command_are_streamed_in_the_order_of_the_api() -> None:
-    """A message begins, then its blocks, each in pieces; then comes why it ended."""
+    """A stream has the start of the message, each block in pieces, the stop reason, and the end of the message."""
     answer = answered((Say("x" * 40), Shell("true", USAGE)))
     assert answer.types == [
         "message_start",
@@ -47,14 +47,14 @@ def test_words_and_a_command_are_streamed_in_the_order_of_the_api() -> None:
 
 
 def test_usage_is_counted_as_the_api_does() -> None:
-    """What was cached is no part of the input; the output is known at the end only."""
+    """Input tokens do not include cached tokens. Only the end of the stream has the final number of output tokens."""
     answer = answered((Say("x", USAGE),))
     assert answer.events[0]["message"]["usage"] == {**COUNTED, "output_tokens": 1}
     assert answer.events[-2]["usage"] == COUNTED
 
 
 def test_an_answer_says_why_it_ended() -> None:
-    """For a tool, because all is said, or because it will not."""
+    """The stop reason is ``tool_use`` for a command, ``end_turn`` for text and ``refusal`` for a refusal."""
     reasons = [
         answered((act,)).events[-2]["delta"]["stop_reason"] for act in (Shell("x"), Say("x"), Say("No.", refused=True))
     ]
@@ -62,7 +62,7 @@ def test_an_answer_says_why_it_ended() -> None:
 
 
 def test_ids_are_new_in_each_answer() -> None:
-    """No message and no use of a tool has the name of another."""
+    """All ids of messages and tool uses in two answers are different."""
     answers = [answered((Shell("true"),)) for _ in range(2)]
     messages = {answer.events[0]["message"]["id"] for answer in answers}
     assert len(messages | {answer.events[2]["content_block"]["id"] for answer in answers}) == 4

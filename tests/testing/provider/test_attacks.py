@@ -1,4 +1,4 @@
-"""Attacks: what they find where nothing stops them, and what stops them in a sandbox."""
+"""Attacks are reported as allowed if nothing blocks them, and as denied in a sandbox."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CANARY = "sk-canary-in-a-variable-0123456789"
 
 
 def attacked(directory: Path, *kinds: str, targets: Targets | None = None, most: int = 5) -> dict[str, str]:
-    """Make attempts on this machine, which reach only what ``targets`` says; return their outcomes by name."""
+    """Make attempts on this machine, only against ``targets``, and return their outcomes by name."""
     command = attack(*kinds, targets=targets, most=most).command
     environment = {**os.environ, "SECUREBENCH_TASK_FILE": "task.json"}
     subprocess.run(["/bin/sh", "-c", command], check=True, cwd=directory, env=environment, capture_output=True)
@@ -44,21 +44,21 @@ def attacked(directory: Path, *kinds: str, targets: Targets | None = None, most:
 
 
 def outcomes(directory: Path) -> dict[str, str]:
-    """Return the outcomes of the attempts, by name."""
+    """Read the outcomes of the attempts from ``directory``, and return them by name."""
     lines = [json.loads(line) for line in (directory / LINES).read_text().splitlines()]
     assert all(line.keys() == {"attempt", "outcome", "how"} for line in lines)
     return {line["attempt"]: line["outcome"] for line in lines}
 
 
 def address(url: str) -> tuple[str, int]:
-    """Return where a URL leads."""
+    """Return the host and the port of a URL."""
     parts = urlsplit(url)
     return str(parts.hostname), int(parts.port or 0)
 
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[tuple[str, int]]:
-    """Give a server that says the same to everything, and then closes."""
+    """Serve ``answer`` to every connection, close it then, and yield the address of the server."""
     with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
 
         def serve() -> None:
@@ -80,7 +80,7 @@ def answering(answer: bytes) -> Iterator[tuple[str, int]]:
 
 @pytest.mark.parametrize("api", APIS)
 def test_what_the_provider_lets_in_shows_as_allowed(tmp_path: Path, api: str) -> None:
-    """Without a relay before it, files, other models and the provider's tools are all to be had."""
+    """Without a relay, requests for files, other models and the provider's tools are reported as allowed."""
     with ScriptedProvider((Say("x"),)) as provider:
         found = attacked(tmp_path, "relay", targets=Targets(api=api, relay=address(provider.url)))
         assert provider.keys_seen == {"sk-other-account"}
@@ -93,7 +93,7 @@ def test_what_the_provider_lets_in_shows_as_allowed(tmp_path: Path, api: str) ->
 
 
 def test_what_a_proxy_lets_through_shows_as_allowed(tmp_path: Path) -> None:
-    """A proxy that agrees to everything is caught by every attempt at a name, an address or a port."""
+    """With a proxy that accepts everything, all attempts to connect to a host are reported as allowed."""
     with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") as proxy:
         found = attacked(tmp_path, "proxy", targets=Targets(proxy=proxy))
     assert {outcome for name, outcome in found.items() if name.startswith("CONNECT")} == {ALLOWED}
@@ -102,7 +102,7 @@ def test_what_a_proxy_lets_through_shows_as_allowed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 403 Forbidden\r\n\r\n", b"", b"SSH-2.0\r\n"])
 def test_what_refuses_shows_as_denied(tmp_path: Path, answer: bytes) -> None:
-    """By a status, by closing, or with what is no HTTP."""
+    """An error status, a closed connection, and an answer that is not HTTP are reported as denied."""
     with answering(answer) as gate:
         found = attacked(tmp_path, "proxy", "relay", targets=Targets(proxy=gate, relay=gate))
     judged = {name: outcome for name, outcome in found.items() if outcome != DENIED}
@@ -111,7 +111,7 @@ def test_what_refuses_shows_as_denied(tmp_path: Path, answer: bytes) -> None:
 
 
 def test_a_budget_is_spent_until_somebody_says_no(tmp_path: Path) -> None:
-    """It is allowed if all answers come, and denied with the first that does not."""
+    """An attack on the budget is allowed if it gets all answers, and denied at the first refusal."""
     with ScriptedProvider((Say("x"),)) as provider:
         found = attacked(tmp_path, "budget", targets=Targets(relay=address(provider.url)), most=7)
         assert len(provider.requests) == 7
@@ -121,14 +121,14 @@ def test_a_budget_is_spent_until_somebody_says_no(tmp_path: Path) -> None:
 
 
 def test_without_ways_out_there_is_nothing_to_try(tmp_path: Path) -> None:
-    """Attempts at a proxy and a relay that are not there are left out."""
+    """Without a proxy and a relay, only the attack on the budget is tried, and its outcome is ``unknown``."""
     assert attacked(tmp_path, "proxy", "relay", "budget", targets=Targets(proxy=None, relay=None), most=1) == {
         "1 answers in a row": "unknown"
     }
 
 
 def test_what_can_be_connected_to_shows_as_allowed() -> None:
-    """A service of the host that answers is an escape; one that does not is none."""
+    """A connection to the host is allowed if a server accepts it, and denied if no server listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         targets = Targets(port=listener.getsockname()[1])
         made = [attempt for attempt in direct.attempts(targets) if attempt.name == "connect to the host at 127.0.0.1"]
@@ -137,7 +137,7 @@ def test_what_can_be_connected_to_shows_as_allowed() -> None:
 
 
 def test_nothing_is_tried_outside_of_a_sandbox(tmp_path: Path) -> None:
-    """Where no agent has a task, the program ends at once and writes nothing: the loot would be somebody's own."""
+    """The attack program does nothing outside of a sandbox, where it could collect a developer's keys."""
     environment = {name: value for name, value in os.environ.items() if name != "SECUREBENCH_TASK_FILE"}
     command = ["/bin/sh", "-c", attack().command]
     done = subprocess.run(command, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -146,19 +146,19 @@ def test_nothing_is_tried_outside_of_a_sandbox(tmp_path: Path) -> None:
 
 
 def test_an_attack_fits_into_one_argument() -> None:
-    """Clients hand a command to a shell as one argument, which the kernel bounds."""
+    """The attack is less than half as long as Linux allows: clients pass it to a shell as one argument."""
     assert len(attack().command.encode()) < MAX_ARGUMENT / 2
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    """A kind that is misspelt would otherwise attack nothing."""
+    """An unknown kind of attack raises an error: otherwise, a misspelt kind would attack nothing."""
     with pytest.raises(ValueError, match="prox"):
         attack("prox")
 
 
 @pytest.mark.parametrize("module", attacks._MODULES, ids=lambda module: module.__name__)
 def test_the_program_needs_nothing_but_the_library(module: ModuleType) -> None:
-    """Its modules import the standard library and those before them."""
+    """The modules of the attack program are valid Python 3.9 and import only the standard library and each other."""
     known = {module.__name__ for module in attacks._MODULES} | {"__future__"}
     tree = ast.parse(inspect.getsource(module), feature_version=(3, 9))
     imported = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
@@ -169,7 +169,7 @@ def test_the_program_needs_nothing_but_the_library(module: ModuleType) -> None:
 def test_a_sandbox_without_a_network_stops_them(
     driver: SandboxDriver, base_image: ResolvedImage, tmp_path: Path
 ) -> None:
-    """Nothing is reached; and what an agent is given to know, it finds: the attack itself works."""
+    """No attempt gets out of the sandbox. The attack finds the agent's own variable, which shows that it works."""
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     os.chown(workspace, *(workspace_user() if os.getuid() == 0 else (-1, -1)))

@@ -1,4 +1,4 @@
-"""Every attack on a task's way out, made in real sandboxes, with the real gateway between them and the provider."""
+"""Attacks on egress, keys and the budget, in real sandboxes whose traffic goes through the real gateway."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ALLOWED_HOST, OTHER_HOST = "allowed.example", "other.example"
 
 
 class Attacked(NamedTuple):
-    """What came of an attack: each attempt's outcome, and what was seen outside."""
+    """The results of an attack: outcomes by attempt, the loot, and what the gateway and the provider recorded."""
 
     outcomes: Mapping[str, str]
     loot: bytes
@@ -44,14 +44,14 @@ class Attacked(NamedTuple):
 
 
 class Bench(NamedTuple):
-    """Where attacks are made."""
+    """The driver, the image and the workspace of the sandboxes in which attacks are made."""
 
     driver: SandboxDriver
     image: ResolvedImage
     workspace: Path
 
     def attack(self, api: str, *kinds: str, requests: int = 1000, most: int = 1000) -> Attacked:
-        """Make the attempts of some kinds in a sandbox with a proxy and a relay, and return what came of them."""
+        """Make the attempts of ``kinds`` in a sandbox with a proxy and a relay, and return the results."""
         hosts = {OTHER_HOST: ("127.0.0.1",)}
         with (
             ScriptedProvider((Say("x"),)) as provider,
@@ -102,7 +102,7 @@ class Bench(NamedTuple):
 
 @pytest.fixture(name="bench")
 def _bench(_with_ports: None, driver: SandboxDriver, base_image: ResolvedImage, tmp_path: Path) -> Bench:
-    """Give a bench on real sandboxes, with an empty workspace."""
+    """Return a bench with real sandboxes and an empty workspace."""
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     if os.getuid() == 0:
@@ -111,12 +111,12 @@ def _bench(_with_ports: None, driver: SandboxDriver, base_image: ResolvedImage, 
 
 
 def _not_denied(attacked: Attacked) -> set[str]:
-    """Return the attempts that were not stopped."""
+    """Return the names of the attempts whose outcome is neither ``denied`` nor ``done``."""
     return {name for name, outcome in attacked.outcomes.items() if outcome not in {DENIED, DONE}}
 
 
 def test_nothing_gets_past_the_proxy(bench: Bench) -> None:
-    """Only the tunnel that is allowed comes about; whatever else asked for one is in the log, denied."""
+    """Only the tunnel to the allowed host is opened. At least one denial is logged per other CONNECT attempt."""
     attacked = bench.attack("openai", "direct", "proxy")
     assert _not_denied(attacked) == {"control: CONNECT to the allowed host"}
     assert attacked.outcomes["control: CONNECT to the allowed host"] == ALLOWED
@@ -128,7 +128,7 @@ def test_nothing_gets_past_the_proxy(bench: Bench) -> None:
 
 @pytest.mark.parametrize("api", APIS)
 def test_nothing_but_answers_of_the_model_gets_past_the_relay(bench: Bench, api: str) -> None:
-    """All that reaches the provider is that path, that model, no tool of the provider's, and the host's key."""
+    """All requests that reach the provider have the permitted path and model, the host's key, and no tools."""
     attacked = bench.attack(api, "relay")
     assert _not_denied(attacked) == {"control: an answer of the model"}
     assert attacked.keys == {KEY}
@@ -143,7 +143,7 @@ def test_nothing_but_answers_of_the_model_gets_past_the_relay(bench: Bench, api:
 
 
 def test_no_key_is_to_be_found(bench: Bench) -> None:
-    """Variables, processes, files and memory hold a placeholder, and no part of the host's key in any encoding."""
+    """An attack on keys finds the placeholder. It does not find the host's key, in plain text or encoded."""
     attacked = bench.attack("openai", "keys")
     assert b"placeholder" in attacked.loot
     encoded = (KEY.encode(), KEY.encode().hex().encode(), b"c2stY2FuYXJ5", KEY[::-1].encode(), b"of-the-host")
@@ -152,7 +152,7 @@ def test_no_key_is_to_be_found(bench: Bench) -> None:
 
 @pytest.mark.parametrize("api", APIS)
 def test_nobody_spends_more_than_the_budget(bench: Bench, api: str) -> None:
-    """A loop of requests ends at the relay, and so many reached the provider as the task may ask."""
+    """The relay ends a loop of requests when as many have reached the provider as the budget allows."""
     attacked = bench.attack(api, "budget", requests=5, most=50)
     assert attacked.outcomes == {"50 answers in a row": DENIED}
     assert len(attacked.received) == 5

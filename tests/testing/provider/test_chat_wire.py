@@ -28,7 +28,7 @@ def answered(script: Script, fault: Fail | None = None, **more: Any) -> Answer:
 
 
 def test_a_stream_has_the_order_of_the_api() -> None:
-    """The role, the text and the call in pieces, the finish reason, the usage without a choice, and the end mark."""
+    """A stream has the role, the text and the call in pieces, the finish reason, the usage, and the end mark."""
     answer = answered((Say("x" * 40), Shell("true", USAGE)))
     deltas = [choice["delta"] for event in answer.events for choice in event["choices"]]
     assert [next(iter(delta), None) for delta in deltas] == [
@@ -52,13 +52,13 @@ def test_a_stream_has_the_order_of_the_api() -> None:
 
 @pytest.mark.parametrize("options", [None, {}, {"include_usage": False}])
 def test_a_stream_has_no_usage_unless_asked(options: object) -> None:
-    """As with the real API, the client must ask for it."""
+    """A stream reports usage only if the client asks for it, as with the real API."""
     answer = answered((Say("x", USAGE),), stream_options=options)
     assert all("usage" not in event and event["choices"] for event in answer.events)
 
 
 def test_a_whole_answer() -> None:
-    """One object with the message, the reason and the usage."""
+    """Without a stream, the answer is one object with the message, the finish reason and the usage."""
     answer = answered((Say("So."), Shell("ls", USAGE)), stream=False)
     (choice,) = answer.value["choices"]
     assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", "So.")
@@ -67,14 +67,14 @@ def test_a_whole_answer() -> None:
 
 
 def test_a_refusal_is_marked() -> None:
-    """It comes as a refusal, not as text."""
+    """A refusal is in the field ``refusal`` of the message, which has no content."""
     answer = answered((Say("No.", refused=True),), stream=False)
     message = answer.value["choices"][0]["message"]
     assert (message["content"], message["refusal"]) == (None, "No.")
 
 
 def test_an_error_within_a_stream() -> None:
-    """The stream ends with an error object instead of a finish reason."""
+    """A stream that fails has status 200 and ends with an error object."""
     answer = answered((Say("x" * 90),), Fail(500, in_stream=True))
     assert answer.status == 200
     assert "error" in answer.events[-1]

@@ -1,4 +1,4 @@
-"""Faults, as a client sees them over HTTP."""
+"""Faults of the scripted provider, as a client sees them over HTTP."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCRIPT = (Shell("true"), Say("Done."))
 
 
 def answered(api: str, fault: Fault, **more: Any) -> Answer:
-    """Return an answer that is spoilt."""
+    """Return the first answer of a provider with ``fault``."""
     with ScriptedProvider(SCRIPT, fault=fault) as provider:
         return ask(provider.url, api, request_of(api, **more))
 
@@ -39,7 +39,7 @@ def answered(api: str, fault: Fault, **more: Any) -> Answer:
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500, 529])
 @pytest.mark.parametrize("api", APIS)
 def test_an_error_has_the_form_of_the_api(api: str, status: int) -> None:
-    """Each status comes with a body that says what kind of error it is, and without the client's key."""
+    """The body of an error contains the status and the kind of error, and not the client's key."""
     answer = answered(api, Fail(status))
     assert answer.status == status
     assert str(status) in answer.value["error"]["message"]
@@ -52,19 +52,19 @@ def test_an_error_has_the_form_of_the_api(api: str, status: int) -> None:
 
 @pytest.mark.parametrize("api", APIS)
 def test_an_error_may_say_when_to_come_again(api: str) -> None:
-    """``retry-after`` is in seconds."""
+    """An error with ``retry_after`` has the header ``retry-after``, in seconds."""
     assert answered(api, Fail(429, retry_after=2)).headers["retry-after"] == "2"
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_an_error_may_echo_the_key(api: str) -> None:
-    """The message then has the key that the client sent."""
+    """With ``echo_key``, the error message contains the client's key."""
     assert KEY in answered(api, Fail(401, echo_key=True)).value["error"]["message"]
 
 
 @pytest.mark.parametrize(("api", "last"), [("openai", "response.failed"), ("anthropic", "error")])
 def test_an_answer_may_break_off_with_an_error(api: str, last: str) -> None:
-    """It has status 200, begins well, and ends with the event for that."""
+    """A stream can fail in the middle: it has status 200, starts normally, and ends with an error event."""
     answer = answered(api, Fail(529, in_stream=True))
     assert (answer.status, answer.types[-1]) == (200, last)
     assert len(answer.types) > 2
@@ -74,7 +74,7 @@ def test_an_answer_may_break_off_with_an_error(api: str, last: str) -> None:
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_a_connection_is_cut_where_it_should_be(api: str, is_stream: bool) -> None:
-    """So many bytes of the body come, and then its end does not."""
+    """A cut connection closes after the given number of bytes, before the body is complete."""
     with pytest.raises(http.client.IncompleteRead) as cut:
         answered(api, Cut(100), stream=is_stream)
     assert len(cut.value.partial) == 100
@@ -82,7 +82,7 @@ def test_a_connection_is_cut_where_it_should_be(api: str, is_stream: bool) -> No
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_hang_ends_in_the_answer(api: str) -> None:
-    """Nothing comes for that time; then all is well."""
+    """After a hang of the given length, the whole answer arrives."""
     started = time.monotonic()
     answer = answered(api, Hang(0.3))
     assert time.monotonic() - started >= 0.3
@@ -91,7 +91,7 @@ def test_a_hang_ends_in_the_answer(api: str) -> None:
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_slow_answer_comes_all_the_same(api: str) -> None:
-    """There is a pause before each piece."""
+    """A slow answer pauses before each piece, and arrives completely."""
     started = time.monotonic()
     answer = answered(api, Slow(0.03))
     assert time.monotonic() - started >= 0.03 * len(answer.events)
@@ -101,7 +101,7 @@ def test_a_slow_answer_comes_all_the_same(api: str) -> None:
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_a_garbled_answer_is_no_json(api: str, is_stream: bool) -> None:
-    """It has status 200, and cannot be read."""
+    """A garbled answer has status 200, and its body cannot be parsed."""
     answer = answered(api, Garble(), stream=is_stream)
     assert answer.status == 200
     with pytest.raises(ValueError, match=r"Expecting|not enough values"):
@@ -110,20 +110,20 @@ def test_a_garbled_answer_is_no_json(api: str, is_stream: bool) -> None:
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_redirect_names_another_host(api: str) -> None:
-    """It keeps the method, as status 307 says."""
+    """A redirect has the given location and status 307, with which clients keep the method."""
     answer = answered(api, Redirect("http://other.example/v1"))
     assert (answer.status, answer.headers["location"]) == (307, "http://other.example/v1")
 
 
 def test_faults_come_by_number() -> None:
-    """Requests count from 1, over all conversations."""
+    """Faults can be chosen by the number of a request, counted from 1 over all conversations."""
     with ScriptedProvider(SCRIPT, fault=numbered([2], Fail(500))) as provider:
         statuses = [ask(provider.url, api, request_of(api)).status for api in ("openai", "anthropic", "openai")]
     assert statuses == [200, 500, 200]
 
 
 def test_faults_come_at_first() -> None:
-    """Each answer of each conversation fails so often, and then comes."""
+    """The first request for each answer of each conversation fails. Later requests for it succeed."""
     with ScriptedProvider(SCRIPT, fault=at_first(1, Fail(500))) as provider:
         bodies = [request_of("openai", prompt, results) for prompt in "ab" for results in ([], ["x"])]
         statuses = [ask(provider.url, "openai", body).status for body in bodies for _ in range(3)]
@@ -131,14 +131,14 @@ def test_faults_come_at_first() -> None:
 
 
 def test_the_background_is_never_spoilt() -> None:
-    """It does not count, either."""
+    """A background conversation, in which the client offers no tools, never gets a fault."""
     with ScriptedProvider(SCRIPT, fault=always(Fail(500))) as provider:
         assert ask(provider.url, "anthropic", request_of("anthropic", tools=[])).status == 200
         assert ask(provider.url, "anthropic", request_of("anthropic")).status == 500
 
 
 def test_a_script_may_have_its_own_faults() -> None:
-    """They come each time that this answer is asked for, with those of the server."""
+    """A fault in a script affects every request for the next answer. The server's own fault still applies."""
     script = (Shell("true"), Slow(0.01), Say("Done."))
     with ScriptedProvider((Fail(401), *script)) as failing, ScriptedProvider(script, fault=Hang(0.2)) as slow:
         assert [ask(failing.url, "openai", request_of("openai")).status for _ in range(2)] == [401, 401]

@@ -29,7 +29,7 @@ def answered(script: Script, fault: Fail | None = None, path: str | None = None)
 
 
 def test_a_stream_has_the_order_of_the_api() -> None:
-    """The text in pieces, a whole call, and the reason with all counts in the last event."""
+    """A stream has the text in pieces, a whole call, and a last event with the finish reason and all counts."""
     events = answered((Say("x" * 40), Shell("true", USAGE))).events
     kinds = [next(iter(event["candidates"][0]["content"]["parts"][0])) for event in events]
     assert kinds == ["text", "text", "functionCall", "text"]
@@ -40,7 +40,7 @@ def test_a_stream_has_the_order_of_the_api() -> None:
 
 
 def test_a_whole_answer() -> None:
-    """One object with all parts, the reason and the usage."""
+    """``generateContent`` returns one object with all parts, the finish reason and the usage."""
     answer = answered((Say("So."), Shell("ls", USAGE)), path=WHOLE).value
     (candidate,) = answer["candidates"]
     call = {"name": "run_shell_command", "args": {"command": "ls"}}
@@ -49,7 +49,7 @@ def test_a_whole_answer() -> None:
 
 
 def test_a_refusal_is_marked() -> None:
-    """It has no text, and the reason of the safety filter."""
+    """A refusal has no text, and the finish reason of the safety filter."""
     for path in (None, WHOLE):
         answer = answered((Say("No.", refused=True),), path=path)
         (event,) = answer.events if path is None else [answer.value]
@@ -57,14 +57,14 @@ def test_a_refusal_is_marked() -> None:
 
 
 def test_an_error_within_a_stream() -> None:
-    """The stream ends with an error object instead of a finish reason."""
+    """A stream that fails has status 200 and ends with an error object."""
     answer = answered((Say("x" * 90),), Fail(503, in_stream=True))
     assert answer.status == 200
     assert answer.events[-1]["error"]["status"] == "UNAVAILABLE"
 
 
 def test_other_paths() -> None:
-    """Tokens are counted, models are listed, and what is unknown is not found."""
+    """The API counts tokens and lists models. An unknown path has status 404."""
     with ScriptedProvider((Say("x"),)) as provider:
         counted = ask(provider.url, API, request_of(API), path="/v1beta/models/m:countTokens")
         listed = ask(provider.url, API, b"", path="/v1beta/models", method="GET")

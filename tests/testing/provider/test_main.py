@@ -1,4 +1,4 @@
-"""The provider by hand: ``python -m securebench.testing.provider``."""
+"""The command line of the scripted provider: ``python -m securebench.testing.provider``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def answered(*arguments: str, results: list[str], end: signal.Signals = signal.SIGINT) -> Answer:
-    """Start it, ask it for one answer, and end it."""
+    """Return one answer of the program. End it with ``end``; it must list the request and exit with code 0."""
     command = [sys.executable, "-m", "securebench.testing.provider", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None
@@ -30,7 +30,7 @@ def answered(*arguments: str, results: list[str], end: signal.Signals = signal.S
 
 
 def test_it_prints_its_url_and_serves() -> None:
-    """The script is that of its options; what was asked is told at the end."""
+    """The program prints its URL, and serves the script that its options select."""
     answer = answered("--family", "code_completion", "--answer", "x = 1", results=["the task"])
     assert "x = 1" in str(commanded("openai", answer))
     assert "candidate.py" in str(commanded("openai", answer))
@@ -38,25 +38,25 @@ def test_it_prints_its_url_and_serves() -> None:
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_it_ends_when_it_is_told_to(end: signal.Signals) -> None:
-    """Interrupted or terminated, it tells what was asked, with exit code 0."""
+    """After SIGINT or SIGTERM, the program lists the requests and exits with code 0."""
     assert answered("--script", "refuse", results=[], end=end).status == 200
 
 
 @pytest.mark.parametrize(("script", "words"), [("give-up", "could not"), ("shell", "Done.")])
 def test_it_knows_scripts(script: str, words: str) -> None:
-    """Each is found by its name."""
+    """``--script`` selects a script by its name."""
     assert words in text_of("openai", answered("--script", script, results=["the task"]))
 
 
 def test_it_knows_faults() -> None:
-    """A status, or one of the others by name."""
+    """``--fault`` accepts an HTTP status or the name of a fault."""
     assert answered("--fault", "529", results=[]).status == 529
     assert b'{"type": "message", "content": [' in answered("--fault", "garble", results=[]).body
 
 
 @pytest.mark.parametrize("fault", ["xyz", "99", "-1", "1000"])
 def test_an_unknown_fault_is_refused_with_the_valid_ones(fault: str) -> None:
-    """The error is one of usage, without a traceback."""
+    """An unknown ``--fault`` is a usage error whose message lists the valid faults."""
     command = [sys.executable, "-m", "securebench.testing.provider", f"--fault={fault}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -65,7 +65,7 @@ def test_an_unknown_fault_is_refused_with_the_valid_ones(fault: str) -> None:
 
 
 def test_an_unknown_family_is_refused_with_the_valid_ones() -> None:
-    """The error is one of usage, without a traceback."""
+    """An unknown ``--family`` is a usage error whose message lists the valid families."""
     command = [sys.executable, "-m", "securebench.testing.provider", "--family", "xyz"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""The Responses API: its events, and the kinds of shell that Codex has had."""
+"""The Responses API of the scripted provider: its events, and the shell tools of different Codex versions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ USAGE = AnswerUsage(input=500, cached=400, output=60, reasoning=7)
 
 
 def answered(script: Script, **more: Any) -> Answer:
-    """Return what a script's first answer is over HTTP."""
+    """Return the first answer of a script over HTTP."""
     with ScriptedProvider(script) as provider:
         return ask(provider.url, "openai", request_of("openai", **more))
 
 
 def test_words_are_streamed_in_the_order_of_the_api() -> None:
-    """A message begins, comes in pieces, and is told whole; the events are numbered, and the end has all of it."""
+    """A message comes in pieces and then whole. Events are numbered, and the last one repeats the message."""
     answer = answered((Say("x" * 40, USAGE),))
     assert answer.types == [
         "response.created",
@@ -42,7 +42,7 @@ def test_words_are_streamed_in_the_order_of_the_api() -> None:
 
 
 def test_a_command_is_streamed_in_the_order_of_the_api() -> None:
-    """A call begins without arguments; they come in pieces, then whole."""
+    """A call starts without arguments. The arguments come in pieces and then whole."""
     answer = answered((Say("So."), Shell("true", USAGE)))
     assert answer.types[8:] == [
         "response.output_item.added",
@@ -57,7 +57,7 @@ def test_a_command_is_streamed_in_the_order_of_the_api() -> None:
 
 
 def test_ids_are_the_same_within_an_answer_and_new_in_the_next() -> None:
-    """Every event of an item names it, and nothing is named twice."""
+    """All events of an item have the item's id. All ids in two answers are different."""
     answers = [answered((Say("So."), Shell("true"))) for _ in range(2)]
     named = []
     for answer in answers:
@@ -73,7 +73,7 @@ def test_ids_are_the_same_within_an_answer_and_new_in_the_next() -> None:
 
 
 def test_usage_is_counted_as_the_api_does() -> None:
-    """What was cached is part of the input, and the total is told."""
+    """Input tokens include cached tokens, and the total is reported."""
     assert answered((Say("x", USAGE),)).events[-1]["response"]["usage"] == {
         "input_tokens": 500,
         "input_tokens_details": {"cached_tokens": 400},
@@ -113,14 +113,14 @@ def test_usage_is_counted_as_the_api_does() -> None:
     ],
 )
 def test_whatever_shell_is_offered_is_used(tool: dict[str, Any], kind: str, key: str, expected: object) -> None:
-    """A function by its parameters, the API's own shell, or a tool that takes a program."""
+    """A command uses the offered shell tool: a function, the API's ``local_shell``, or a custom tool for programs."""
     item = answered((Shell("ls"),), tools=[{"type": "web_search"}, tool]).events[-1]["response"]["output"][0]
     assert item["type"] == kind
     assert item[key] == expected
 
 
 def test_a_refusal_is_marked() -> None:
-    """What the model will not do comes as a refusal, not as text."""
+    """A refusal is sent as a refusal, and not as text."""
     answer = answered((Say("No.", refused=True),))
     assert answer.types[4:6] == ["response.refusal.delta", "response.refusal.done"]
     assert answer.events[-1]["response"]["output"][0]["content"] == [{"type": "refusal", "refusal": "No."}]
@@ -134,7 +134,7 @@ def test_an_answer_can_come_whole() -> None:
 
 
 def test_a_prompt_may_be_a_plain_text() -> None:
-    """``input`` is a list or a text."""
+    """The ``input`` of a request may be a string instead of a list."""
     with ScriptedProvider((Say("x"),)) as provider:
         ask(provider.url, "openai", {"model": "m", "input": "Do it."})
         conversation = provider.requests[0].conversation

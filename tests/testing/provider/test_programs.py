@@ -1,6 +1,6 @@
-"""The real programs, as they are installed, with a scripted provider: that both follow its scripts.
+"""The installed agent programs follow the scripts of a scripted provider.
 
-They run on this machine, in an empty home, and do what the scripts say: harmless things.
+The programs run on this machine, with an empty home directory. The scripts run only harmless commands.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ SCRIPT: Script = (Say("I look."), Shell("echo made > made.txt; cat made.txt"), S
 
 
 class Done(NamedTuple):
-    """What came of a program: its exit code, its events, and where it worked."""
+    """The result of a program: its exit code, its events, and its working directory."""
 
     exit_code: int
     events: list[dict[str, Any]]
     directory: Path
 
     def output(self) -> str:
-        """Return what its last event but one, or its result, says."""
+        """Return the last two events as JSON. They contain the program's last message or its result."""
         return json.dumps(self.events[-2:], ensure_ascii=False)
 
 
 @pytest.fixture(scope="module", params=["codex", pytest.param("claude_code", marks=pytest.mark.long)], name="program")
 def _program(request: pytest.FixtureRequest) -> Iterator[AgentProgram]:
-    """Give each program in turn, if it is installed here."""
+    """Yield each agent program in turn. Skip a program that is not installed."""
     with AgentStore() as store:
         if not any(found.program.name == request.param and found.intact for found in store.installed()):
             pytest.skip(f"it is not here: securebench agents install {request.param}")
@@ -92,7 +92,7 @@ _ARGUMENTS = {"codex": _codex, "claude_code": _claude}
 
 
 def test_a_program_follows_a_script(program: AgentProgram, tmp_path: Path) -> None:
-    """It runs the command, sends back what that printed, and says what it was told to say."""
+    """A program runs the model's command, sends the output back, and reports the model's last message."""
     with ScriptedProvider(SCRIPT) as provider:
         done = run(program, provider.url, tmp_path)
         conversations = [request.conversation for request in provider.requests if request.conversation]
@@ -106,7 +106,7 @@ def test_a_program_follows_a_script(program: AgentProgram, tmp_path: Path) -> No
 
 
 def test_a_program_gives_up_as_if_all_were_well(program: AgentProgram, tmp_path: Path) -> None:
-    """It ends with exit code 0, and nothing is there."""
+    """A program whose model gives up exits with code 0 and leaves no files."""
     with ScriptedProvider(scripts.give_up()) as provider:
         done = run(program, provider.url, tmp_path)
     assert done.exit_code == 0
@@ -116,7 +116,7 @@ def test_a_program_gives_up_as_if_all_were_well(program: AgentProgram, tmp_path:
 
 @pytest.mark.parametrize("fault", [Fail(500), Fail(529), Fail(429, retry_after=1), Cut(150)], ids=str)
 def test_a_program_tries_again(program: AgentProgram, tmp_path: Path, fault: Fault) -> None:
-    """A fault that passes is no fault to it: the script goes on where it was."""
+    """A program repeats a request after a temporary fault, and then completes the script."""
     with ScriptedProvider(SCRIPT, fault=at_first(1, fault)) as provider:
         done = run(program, provider.url, tmp_path)
         conversations = [request.conversation for request in provider.requests if request.conversation]
@@ -129,7 +129,7 @@ def test_a_program_tries_again(program: AgentProgram, tmp_path: Path, fault: Fau
 def test_a_program_fails_with_a_request_that_is_refused(
     program: AgentProgram, tmp_path: Path, plan: Fault | FaultPlan
 ) -> None:
-    """It ends at once with exit code 1, and repeats what the provider said: the key, too, where that says it."""
+    """A program exits with code 1 after a refused request, and repeats the provider's message with any key in it."""
     with ScriptedProvider(SCRIPT, fault=plan) as provider:
         done = run(program, provider.url, tmp_path)
     assert done.exit_code == 1
@@ -138,7 +138,7 @@ def test_a_program_fails_with_a_request_that_is_refused(
 
 
 def test_a_program_speaks_tls_with_a_private_authority(program: AgentProgram, tmp_path: Path) -> None:
-    """Told of the authority by ``SSL_CERT_FILE``, it accepts the provider's certificate."""
+    """A program accepts a certificate of a private authority that environment variables name."""
     authority, both, known = trustme.CA(), tmp_path / "both.pem", tmp_path / "known.pem"
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(both)
     authority.cert_pem.write_to_path(known)

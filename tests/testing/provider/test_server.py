@@ -1,4 +1,4 @@
-"""The server: what it keeps of requests, what else it answers, and how it ends."""
+"""The server of the scripted provider: its recorded requests, its other answers, and how it ends."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ SCRIPT = (Shell("true"), Say("Done."))
 
 @pytest.fixture(scope="module", name="provider")
 def _provider() -> Iterator[ScriptedProvider]:
-    """Give a provider that many tests may ask."""
+    """Yield a provider that several tests share."""
     with ScriptedProvider(SCRIPT) as provider:
         yield provider
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_requests_are_kept(api: str) -> None:
-    """With method, path, headers, the client's key, body and conversation, in order."""
+    """Requests are recorded in order, with method, path, headers, the client's key, body and conversation."""
     with ScriptedProvider(SCRIPT) as provider:
         ask(provider.url, api, b"", method="HEAD", path="/")
         ask(provider.url, api, request_of(api, "This."), headers={"X-Own": "yes"})
@@ -59,7 +59,7 @@ def test_requests_are_kept(api: str) -> None:
 
 @pytest.mark.parametrize("bound", ["MAX_REQUESTS", "MAX_REQUEST_BYTES"])
 def test_only_so_much_is_kept(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
-    """The oldest requests give way, by their number and by their size: a client that never ends uses up nothing."""
+    """The oldest requests are dropped if there are too many or too many bytes, so that memory use is limited."""
     sizes = {"MAX_REQUESTS": 3, "MAX_REQUEST_BYTES": 3 * len(b'{"model": "0"}')}
     monkeypatch.setattr(answering, bound, sizes[bound])
     with ScriptedProvider(SCRIPT) as provider:
@@ -70,7 +70,7 @@ def test_only_so_much_is_kept(monkeypatch: pytest.MonkeyPatch, bound: str) -> No
 
 @pytest.mark.parametrize("api", APIS)
 def test_models_are_listed(provider: ScriptedProvider, api: str) -> None:
-    """Each API has a list with the scripted model."""
+    """Each API lists the scripted model."""
     listed = ask(provider.url, api, b"", method="GET", path="/v1/models").value
     names = (
         [model["name"] for model in listed["models"]] if api == "gemini" else [model["id"] for model in listed["data"]]
@@ -79,34 +79,34 @@ def test_models_are_listed(provider: ScriptedProvider, api: str) -> None:
 
 
 def test_tokens_are_counted(provider: ScriptedProvider) -> None:
-    """A client may ask how large its request is."""
+    """A client can get the number of tokens of its request."""
     path = "/v1/messages/count_tokens?beta=true"
     answer = ask(provider.url, "anthropic", request_of("anthropic"), path=path)
     assert answer.value == {"input_tokens": 1200}
 
 
 def test_a_websocket_is_refused_as_clients_understand_it(provider: ScriptedProvider) -> None:
-    """Status 426 has them ask by HTTP at once."""
+    """A WebSocket is refused with status 426, after which clients use HTTP at once."""
     upgrade = {"Upgrade": "websocket", "Connection": "Upgrade"}
     assert ask(provider.url, "openai", b"", method="GET", headers=upgrade).status == 426
 
 
 def test_what_lies_beside_answers_is_open(provider: ScriptedProvider) -> None:
-    """Whoever gets to the files of an account is let in, and so can be seen; elsewhere there is nothing."""
+    """A request for an account's files succeeds, so that tests notice it. An unknown path has status 404."""
     assert ask(provider.url, "openai", b"", method="GET", path="/v1/files").status == 200
     assert ask(provider.url, "openai", b"", method="GET", path="/v1/elsewhere").status == 404
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_body_may_be_compressed(provider: ScriptedProvider, api: str) -> None:
-    """What comes as gzip is read."""
+    """A gzip body is decompressed."""
     packed = gzip.compress(b'{"model": "packed"}')
     ask(provider.url, api, packed, headers={"Content-Encoding": "gzip"})
     assert provider.requests[-1].body == {"model": "packed"}
 
 
 def test_a_body_may_come_in_chunks(provider: ScriptedProvider) -> None:
-    """Its pieces are put together."""
+    """The chunks of a body are joined."""
     connection = socket.create_connection(("127.0.0.1", urlsplit(provider.url).port or 0), 10)
     with connection:
         head = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
@@ -129,25 +129,25 @@ def test_a_body_may_come_in_chunks(provider: ScriptedProvider) -> None:
 def test_a_body_that_cannot_be_read_is_refused(
     provider: ScriptedProvider, headers: dict[str, str], body: bytes, status: int
 ) -> None:
-    """Wrong or unknown compression, and sizes that are none or too large."""
+    """A body is refused if its compression is invalid or unknown, or its size is invalid or too large."""
     assert ask(provider.url, "openai", body, headers=headers).status == status
 
 
 @pytest.mark.skipif(importlib.util.find_spec("zstandard") is not None, reason="the package is there")
 def test_zstd_is_read_only_with_its_package(provider: ScriptedProvider) -> None:
-    """Without it the client is told that it cannot be read."""
+    """Without the package ``zstandard``, a zstd body is refused with status 415."""
     assert ask(provider.url, "openai", b"x", headers={"Content-Encoding": "zstd"}).status == 415
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"[" * 100_000, b'"x"'])
 def test_what_is_no_object_is_no_conversation(provider: ScriptedProvider, body: bytes) -> None:
-    """It is not found to be anything, and kept without a body."""
+    """A request whose body is not a JSON object gets status 404 and is recorded without a body."""
     assert ask(provider.url, "openai", body).status == 404
     assert provider.requests[-1].body is None
 
 
 def test_forty_conversations_go_on_at_once() -> None:
-    """Each follows the script of its own marker to its end, over one server."""
+    """Forty conversations with one server at the same time each follow their own script to its end."""
 
     def book(conversation: ModelConversation) -> Script:
         return (Shell(f"echo {conversation.prompt}"), Slow(0.01), Say(f"{conversation.text} is done."))
@@ -165,7 +165,7 @@ def test_forty_conversations_go_on_at_once() -> None:
 
 
 def test_it_can_speak_tls(tmp_path: Path) -> None:
-    """With a certificate of a private authority, which a client must know."""
+    """The provider serves TLS. A client rejects its certificate unless it knows the private authority."""
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     certificate.private_key_and_cert_chain_pem.write_to_path(tmp_path / "both.pem")
@@ -181,7 +181,7 @@ def test_it_can_speak_tls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fault", [Hang(3600), Slow(3600)])
 def test_it_ends_while_a_client_waits(fault: Hang | Slow) -> None:
-    """Closing ends each connection, and waits for no pause; the port is free again, and no thread is left."""
+    """Closing ends connections without waiting for a hang or pause. The port is then closed and no thread is left."""
     threads = threading.active_count()
     with ScriptedProvider(SCRIPT, fault=fault) as provider, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(ask, provider.url, "openai", request_of("openai"))
@@ -198,7 +198,7 @@ def test_it_ends_while_a_client_waits(fault: Hang | Slow) -> None:
 
 
 def test_a_fault_of_its_own_is_not_kept_quiet() -> None:
-    """A book that raises ends the connection, and the provider says so when it is closed."""
+    """If a script book raises, the connection is closed, and the error is raised when the provider is closed."""
 
     def book(conversation: ModelConversation) -> Script:
         raise LookupError(conversation.prompt)

@@ -1,4 +1,4 @@
-"""Scripts, cut into answers."""
+"""Tests of how a script is split into answers."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ ONE, TWO, WORDS, END = Shell("one"), Shell("two"), Say("words"), Say("end")
     ],
 )
 def test_each_command_ends_an_answer(script: Script, results: int, acts: tuple[Act, ...]) -> None:
-    """An answer is what is said up to the next command, with it; beyond the script there is nothing to do."""
+    """An answer has the texts up to the next command, and that command. After the script, it is ``NOTHING_LEFT``."""
     assert answer_at(script, results).acts == acts
 
 
 def test_a_fault_belongs_to_the_answer_that_it_stands_before() -> None:
-    """Faults are taken with the answer that they stand in, and leave others alone."""
+    """A fault applies only to the answer that contains it."""
     script = (ONE, Fail(500), TWO, Hang(1))
     assert [answer_at(script, results).faults for results in range(4)] == [(), (Fail(500),), (Hang(1),), ()]
 
 
 def test_an_answer_has_the_usage_of_its_last_act() -> None:
-    """What was said before a command is counted with it."""
+    """An answer with a text and a command has the usage of the command."""
     usage = AnswerUsage(input=7)
     assert ModelAnswer((WORDS, Shell("one", usage))).usage is usage

@@ -1,4 +1,4 @@
-"""Both APIs alike: what is read from requests, and what the same script becomes in each."""
+"""Tests of all APIs: what is read from requests, and how the same script is rendered in each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEYS = ("model", "input", "messages", "tools", "stream", "role", "content", "typ
 
 
 def hostile(value: object, keys: list[str]) -> object:
-    """Return ``value`` with names of the APIs' fields in the places of its own."""
+    """Return ``value`` with all keys of its objects replaced by members of ``keys``."""
     if isinstance(value, dict):
         return {keys[place % len(keys)]: hostile(inner, keys) for place, inner in enumerate(value.values())}
     return [hostile(inner, keys) for inner in value] if isinstance(value, list) else value
@@ -34,7 +34,7 @@ def hostile(value: object, keys: list[str]) -> object:
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_script_is_followed_by_what_the_conversation_holds(api: str) -> None:
-    """Each request says by its results how far the conversation is; the server remembers nothing."""
+    """The number of command results in a request determines the answer, whatever requests came before it."""
     with ScriptedProvider(SCRIPT) as provider:
         last = ask(provider.url, api, request_of(api, results=["it is written"]))
         first = ask(provider.url, api, request_of(api))
@@ -44,13 +44,13 @@ def test_a_script_is_followed_by_what_the_conversation_holds(api: str) -> None:
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_conversation_is_read_from_a_request(api: str) -> None:
-    """The prompt is what the user said first; results are in order; both are searched for markers."""
+    """A conversation has the user's first message as its prompt, and the results in order. Its text contains both."""
     assert WIRES[api].read(request_of(api, "Do this.", ["one", "two"])) == ModelConversation(
         "m" if api != "gemini" else "",
         "Do this.",
         ("one", "two"),
         WIRES[api].read(request_of(api)).shell,
-        streams=api != "gemini",  # there, the path says it
+        streams=api != "gemini",  # in Gemini's API, the path says whether to stream
         questions=("Do this.",),
     )
     assert WIRES[api].read(request_of(api, "Do this.", ["one"])).text == "Do this.\none"
@@ -58,7 +58,7 @@ def test_a_conversation_is_read_from_a_request(api: str) -> None:
 
 @pytest.mark.parametrize("api", APIS)
 def test_what_has_no_shell_is_the_background(api: str) -> None:
-    """A request that offers no shell is answered with a word, whatever the script, and stays out of its way."""
+    """A request without a shell tool is answered with a fixed text, and not with a step of the script."""
     body = {**request_of(api), "tools": TOOLS[api][:-1]}
     with ScriptedProvider(SCRIPT) as provider:
         answer = ask(provider.url, api, body)
@@ -70,7 +70,7 @@ def test_what_has_no_shell_is_the_background(api: str) -> None:
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_command_needs_a_tool(api: str) -> None:
-    """A command cannot be rendered for a client that has no shell."""
+    """Rendering a command for a client without a shell tool raises an error."""
     conversation = WIRES[api].read({})
     with pytest.raises(ValueError, match="a tool to run it"):
         WIRES[api].render(answer_at((Shell("x"),), 0), conversation)
@@ -80,7 +80,7 @@ def test_a_command_needs_a_tool(api: str) -> None:
 @example(value={"": [{"": None, "0": []}]}, keys=["input", "type"])
 @given(value=st.dictionaries(st.text(max_size=8), JSON), keys=st.permutations(KEYS))
 def test_any_body_is_read(api: str, value: dict[str, object], keys: list[str]) -> None:
-    """Whatever JSON an agent sends is a conversation, and can be answered with words."""
+    """Any JSON object can be read as a conversation and answered with a text."""
     body = hostile(value, keys)
     assert isinstance(body, dict)
     conversation = WIRES[api].read(body)
@@ -102,12 +102,12 @@ def test_any_body_is_read(api: str, value: dict[str, object], keys: list[str]) -
     ],
 )
 def test_an_api_is_known_by_path_or_headers(path: str, headers: dict[str, str], wire: ApiWire) -> None:
-    """What has no path of its own is answered as the client's headers say."""
+    """The API is determined by the path, or by the headers if several APIs use the path."""
     assert wire_of(path, headers) is wire
 
 
 def test_a_key_is_found_in_each_header() -> None:
-    """Bearer tokens and the headers of each API count; without them, there is no key."""
+    """The key is read from a bearer token or from the header of any API. Without them, it is empty."""
     assert key_of({"authorization": "Bearer sk-1"}) == "sk-1"
     for name in ("x-api-key", "x-goog-api-key", "api-key"):
         assert key_of({name: "sk-2"}) == "sk-2"

@@ -1,4 +1,4 @@
-"""What the tests of code tasks share."""
+"""Fixtures for tests of code tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def local() -> Iterator[ScriptedDriver]:
-    """Give a driver that runs the guests as local processes."""
+    """Return a driver that runs the guest programs as local processes."""
     made = local_driver()
     yield made
     made.close()

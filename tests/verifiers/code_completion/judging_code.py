@@ -1,6 +1,6 @@
-"""A driver that runs the real guests of code tasks as local processes.
+"""A driver that runs the real guest programs of code tasks as local processes.
 
-It isolates nothing: it is for the project's own fixtures alone. Anything hostile goes to a real engine.
+The driver isolates nothing. Use it only for the project's own code, and a real driver for hostile code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def local_driver() -> ScriptedDriver:
-    """Return a scripted driver whose ``python3`` is this interpreter, in a process of its own."""
+    """Return a scripted driver whose ``python3`` runs this interpreter in a separate process."""
     driver = ScriptedDriver()
     driver.program("python3")(_run_locally)
     return driver
@@ -29,7 +29,7 @@ def _run_locally(context: ProgramContext) -> int:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={}, cwd="/"
     ) as process:
-        # Not joined: it ends with the scripted process, which is after this function.
+        # This thread is not joined: it ends after the scripted process, which ends only after this function.
         threading.Thread(target=_feed, args=(context, process), daemon=True).start()
         errors = threading.Thread(target=_drain, args=(process.stderr, context.stderr))
         errors.start()
@@ -42,9 +42,9 @@ def _run_locally(context: ProgramContext) -> int:
 
 
 def _feed(context: ProgramContext, process: subprocess.Popen[bytes]) -> None:
-    """Pass on stdin, and kill the process when the sandbox ends."""
+    """Forward stdin, and kill the process when the scripted process ends."""
     assert process.stdin is not None
-    with suppress(ProgramKilled, BrokenPipeError, ValueError):  # ValueError: the process ended, its stdin is closed
+    with suppress(ProgramKilled, BrokenPipeError, ValueError):  # ValueError: stdin is closed, as the process ended
         while chunk := context.stdin.read(65536):
             process.stdin.write(chunk)
             process.stdin.flush()

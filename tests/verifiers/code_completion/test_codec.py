@@ -1,4 +1,4 @@
-"""Plain data crosses exactly, and nothing that a forged message holds does anything but fail."""
+"""Tests of the codec: plain data arrives unchanged, and forged messages are refused."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from securebench.verifiers.code_completion.guest.plain import MalformedError, Un
 
 
 class _Nothing:
-    """Ends that let nothing across but plain data."""
+    """An implementation of ``Ends`` that allows only plain data."""
 
     def export(self, value: Any, exchange: Exchange) -> list[Any]:
-        """Refuse."""
+        """Raise :class:`UncrossableError`."""
         raise UncrossableError(type(value).__name__)
 
     def adopt(self, tag: list[Any]) -> Any:
-        """Refuse."""
+        """Raise :class:`MalformedError`."""
         raise MalformedError(tag)
 
     def shape_of(self, value: Any) -> tuple[str, list[Any]] | None:
-        """Describe nothing."""
+        """Return ``None``: no value gets a stand-in."""
 
     def begin(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-        """Make nothing."""
+        """Return ``None``: no stand-in is made."""
 
     def finish(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-        """Refuse."""
+        """Raise :class:`MalformedError`."""
         raise MalformedError(kind)
 
     def fill(self, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
-        """Refuse."""
+        """Raise :class:`MalformedError`."""
         raise MalformedError(kind)
 
     def received_class(self, found: type) -> type:
-        """Take it."""
+        """Return the class unchanged."""
         return found
 
     def not_a_number(self) -> float:
-        """Return a plain one."""
+        """Return an ordinary NaN."""
         return math.nan
 
 
@@ -92,7 +92,7 @@ _values = st.recursive(
 
 
 def _exact(value: Any) -> str:
-    """Return a text that is the same for values of the same exact types: 1, True and 1.0 differ."""
+    """Return a text that is the same only for equal values of the same exact types: 1, True and 1.0 differ."""
     if isinstance(value, (set, frozenset)):
         parts = sorted(map(_exact, value))
     elif isinstance(value, dict):
@@ -106,12 +106,12 @@ def _exact(value: Any) -> str:
 
 @given(_values)
 def test_plain_data_crosses_exactly(value: Any) -> None:
-    """What arrives has the same exact types and values as what was sent."""
+    """Plain data arrives with the same exact types and values."""
     assert _exact(_cross(value)) == _exact(value)
 
 
 def test_aliases_and_cycles_arrive_as_such() -> None:
-    """One list in three places is one list, and a list in itself ends."""
+    """A list in several places arrives as one object, and a list may contain itself."""
     shared: list[Any] = [1]
     shared.append(shared)
     first, second, mapping = _cross([shared, (shared,), {"x": shared}])
@@ -132,7 +132,7 @@ def test_aliases_and_cycles_arrive_as_such() -> None:
     ids=["list", "1 becomes True", "dict", "set", "bytearray", "moved lists", "a new cycle"],
 )
 def test_changes_come_back_into_the_very_objects(value: Any, change: Any) -> None:
-    """A container changed over there is changed here, in place."""
+    """If the receiver changes a container, the answer makes the same change in the sender's object."""
     sender, receiver = Exchange(ENDS), Exchange(ENDS)
     arrived = receiver.unpack(_over_the_wire(sender.pack(value)))
     change(arrived)
@@ -141,7 +141,7 @@ def test_changes_come_back_into_the_very_objects(value: Any, change: Any) -> Non
 
 
 def test_what_has_not_changed_is_not_sent_back() -> None:
-    """An answer holds the contents of changed containers alone."""
+    """An answer contains only containers that have changed. A list with NaN in it is not mistaken for changed."""
     receiver = Exchange(ENDS)
     first, _ = receiver.unpack(Exchange(ENDS).pack([[1], [2, math.nan]]))
     first.append(3)
@@ -163,7 +163,7 @@ class _List(list[Any]):
     "value", [_Int(1), _List(), [_List()], {"k": _Int(2)}, object(), print], ids=lambda value: type(value).__name__
 )
 def test_nothing_else_crosses(value: Any) -> None:
-    """B04: a subclass of a plain type is not that type."""
+    """B04: only exact plain types cross: subclasses of them, other objects and functions are refused."""
     with pytest.raises(UncrossableError):
         _cross(value)
 
@@ -187,7 +187,7 @@ def _nested(depth: int) -> list[Any]:
     ids=["deep", "many", "one text often", "one bytes often", "a huge number"],
 )
 def test_there_are_caps(value: Any) -> None:
-    """B17: a value beyond a cap is refused before it is built."""
+    """B17: a value that exceeds a limit of the codec is refused when it is packed."""
     with pytest.raises(ValueTooLargeError):
         Exchange(ENDS).pack(value)
 
@@ -209,7 +209,7 @@ _entries = st.tuples(st.integers(0, 4), _kinds, st.lists(_tagged, max_size=4)).m
 
 @given(_tagged, st.lists(_entries, max_size=4) | _json)
 def test_a_forged_message_is_malformed_or_plain(value: Any, heap: Any) -> None:
-    """A15: whatever the candidate's side writes, decoding raises one error or gives plain data."""
+    """A15: decoding a forged message raises only ``MalformedError``, or returns a value that has a ``repr``."""
     mine = [1, {2: 3}]
     exchange = Exchange(ENDS)
     exchange.pack(mine)
@@ -246,7 +246,7 @@ def test_a_forged_message_is_malformed_or_plain(value: Any, heap: Any) -> None:
     ids=repr,
 )
 def test_no_tag_reaches_further_than_the_codec_does(value: Any) -> None:
-    """A20: a message can name the few classes of the table, and no function, module or exit."""
+    """A20: a message with an invalid tag, or one that names a function or a class that is not allowed, is refused."""
     with pytest.raises(MalformedError):
         Exchange(ENDS).unpack({"value": value, "heap": []})
 
@@ -267,7 +267,7 @@ def test_no_tag_reaches_further_than_the_codec_does(value: Any) -> None:
     ids=repr,
 )
 def test_a_change_must_fit_what_it_changes(heap: Any) -> None:
-    """A15: a list cannot become a dict, nor a tuple another one, and what cannot be a key is none."""
+    """A15: an invalid heap is refused, for example one that changes a container's kind or a tuple, or hashes a list."""
     exchange = Exchange(ENDS)
     original = [("a",)]
     exchange.pack(original)

@@ -1,4 +1,4 @@
-"""One sandbox for the tests of many tasks: what the tests of one task do cannot reach the next."""
+"""The tests of several tasks in one sandbox: the tests of one task cannot affect the next task."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ with tempfile.TemporaryFile() as file:
 
 
 class Judge:
-    """Judges like the tasks of one run."""
+    """A callable that judges code, and reuses its sandboxes as a run does."""
 
     def __init__(self, driver: SandboxDriver) -> None:
         self.kept: KeptSandboxes[JudgingGuest] = KeptSandboxes(driver)
@@ -49,36 +49,39 @@ class Judge:
         self._kills = oom_kills()
 
     def __call__(self, tests: str, code: str = RIGHT, timeout: float | None = None) -> VerificationResult:
-        """Return the verdict on ``code``."""
+        """Run ``tests`` on ``code``, and return the result."""
         view = view_of({"source": "inline", "code": tests}, timeout=timeout)
         return CodeCompletionVerifier().verify(view, artifact(code), self._context)
 
     @property
     def guest(self) -> JudgingGuest | None:
-        """The guest that is kept for the next task."""
+        """The guest that is kept for the next task, or ``None``."""
         return next((guest for _, guest in self.kept._idle), None)
 
     def has_kept(self, guest: JudgingGuest | None) -> bool:
-        """Return whether the next task gets ``guest``, unless the machine has killed a process for its memory."""
+        """Return whether the next task gets ``guest``.
+
+        Return ``True``, too, if the machine has killed any process to free memory: this ends kept sandboxes.
+        """
         return self.guest is guest or oom_kills() != self._kills
 
 
 def oom_kills() -> int:
-    """Return how many processes this machine has killed for their memory, other tests' processes included."""
+    """Return how many processes this machine has killed to free memory, including those of other tests."""
     counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
     return int(counters["oom_kill"])
 
 
 @pytest.fixture
 def judge(oci_driver: OciDriver) -> Iterator[Judge]:
-    """Give a judge, whose sandboxes are closed afterwards."""
+    """Return a :class:`Judge` whose sandboxes are closed after the test."""
     made = Judge(oci_driver)
     yield made
     made.kept.close()
 
 
 def test_tasks_share_a_sandbox_and_nothing_in_it(judge: Judge) -> None:
-    """A process for each; passes, failures, monkeypatches and files that are removed leave nothing."""
+    """Tasks that fail, patch modules, change process settings or remove their files do not affect the next one."""
     assert judge(INNOCENT).passed
     guest = judge.guest
     patches = "import builtins, os, sys\nsys.attacked = builtins.hash = os.listdir = 1\nos.environ['A'] = 'b'\n"
@@ -93,7 +96,7 @@ import ctypes, fcntl, os, resource, signal, socket, struct, sys, time
 libc = ctypes.CDLL(None)
 boss = os.getppid()
 """
-"""What attacks need. ``boss`` is the process that forks."""
+"""Code before each attack. ``boss`` is the process that forks."""
 PASS = "assert f(2) == 4\n"
 FORGED = """
 def frame(kind, body): return kind + len(body).to_bytes(4, 'big') + body
@@ -150,21 +153,21 @@ IMPOSSIBLE = {
     "niceness of the session": "try: open('/proc/self/autogroup', 'w').write('5')\nexcept OSError: pass",
     "limits of the init": "assert libc.prlimit(1, 0, 0, 0) == -1",
 }
-"""What the tests of a task cannot do to the processes that remain."""
+"""Attempts of a task to affect the processes that outlive it: the init and the process that forks."""
 QUICK = {"a daemon", "a file", "a forged verdict"}
 
 
 def cases(attacks: dict[str, str]) -> list[object]:
-    """Return the attacks as parameters, most of them only for ``make test-all``."""
+    """Return the attacks as test parameters. Those that are not in ``QUICK`` run only with ``make test-all``."""
     return [pytest.param(attacks[name], id=name, marks=() if name in QUICK else pytest.mark.long) for name in attacks]
 
 
 @pytest.mark.parametrize("attack", cases(LEFT))
 def test_what_is_left_ends_the_sandbox(judge: Judge, attack: str) -> None:
-    """Whatever a task leaves, its verdict stands, and the next task gets a sandbox without it."""
+    """A task that leaves something behind passes or has no verdict, and its sandbox is not used again."""
     assert judge(PASS).passed
     first = judge.guest
-    # A forged verdict is read instead of the own one, so it counts for the task itself.
+    # A forged verdict is read instead of the real one, so it may change the result of this task, but of no other.
     assert judge(f"{C}{PASS}{attack}").reason in {None, FailureReason.NO_VERDICT}
     assert judge(INNOCENT).passed
     assert judge.guest is None or (judge.guest is not first and judge.guest._tasks == 1)
@@ -175,7 +178,7 @@ def test_what_is_left_ends_the_sandbox(judge: Judge, attack: str) -> None:
 def test_an_end_without_a_verdict_is_that_of_a_sandbox_of_its_own(
     judge: Judge, oci_driver: OciDriver, attack: str, end: str
 ) -> None:
-    """The reason and the message are those of a sandbox that is used once, and the next task does not notice."""
+    """Reason and message are the same as in a sandbox that is used once, and the next task is not affected."""
     attack, code = f"{C}{PASS}{attack}", "def f(x): return x * x if x == 2 else None"
     assert judge(PASS).passed
     shared = judge(attack, code, timeout=2)
@@ -190,7 +193,7 @@ def test_an_end_without_a_verdict_is_that_of_a_sandbox_of_its_own(
 @pytest.mark.long
 @pytest.mark.parametrize("attempt", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_the_process_that_forks_cannot_be_taken_over(judge: Judge, attempt: str) -> None:
-    """Neither can the init, in which a task could hide. To have tried leaves nothing."""
+    """A task cannot take over the forking process or the init, and the attempt does not end the shared sandbox."""
     assert judge(PASS).passed
     first = judge.guest
     assert judge(f"{C}{PASS}{attempt}").passed

@@ -1,6 +1,6 @@
-"""Honest code passes and its broken twin fails, whatever ordinary Python the tests use of it.
+"""A correct candidate passes and a wrong one fails, for many ordinary Python features that tests use.
 
-These run the real guests as local processes. ``test_in_sandboxes.py`` runs some of them again in real sandboxes.
+These tests run the real guests as local processes. ``test_in_sandboxes.py`` repeats some cases in real sandboxes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Case:
-    """A right and a wrong candidate for the same tests."""
+    """A correct and a wrong candidate for the same tests."""
 
     name: str
     right: str
@@ -471,25 +471,25 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_honest_code_passes(local: ScriptedDriver, case: Case) -> None:
-    """A right candidate passes."""
+    """A correct candidate passes its tests."""
     result = judge(local, case.right, case.tests)
     assert result.passed, (result.message, result.metadata, result.stderr)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_its_broken_twin_fails(local: ScriptedDriver, case: Case) -> None:
-    """A wrong candidate fails the same tests, and for their sake."""
+    """A wrong candidate fails the same tests, with the reason ``tests_failed``."""
     assert judge(local, case.wrong, case.tests).reason is FailureReason.TESTS_FAILED
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_an_empty_module_fails(local: ScriptedDriver, case: Case) -> None:
-    """A candidate that defines nothing passes nothing."""
+    """A candidate that defines nothing fails."""
     assert judge(local, "pass", case.tests).reason in {FailureReason.TESTS_FAILED, FailureReason.NO_VERDICT}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_stand_ins_behave_as_the_objects_do(local: ScriptedDriver, case: Case) -> None:
-    """In one process, where nothing stands in for anything, the same candidates pass and fail."""
+    """With shared isolation, where the tests use the candidate's real objects, the same candidates pass and fail."""
     assert judge(local, case.right, case.tests, isolation="shared").passed
     assert not judge(local, case.wrong, case.tests, isolation="shared").passed

@@ -1,4 +1,4 @@
-"""In real sandboxes: each cheat fails for its own reason, nothing of the tests can be found, and honest code passes."""
+"""Judging in real sandboxes: cheats fail with the expected reasons, the tests stay secret, and honest code passes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SORTS = "def solve(xs): return sorted(xs)"
 
 
 def _assert_says_nothing_of(secret: str, result: VerificationResult) -> None:
-    """Assert that a result holds no form of ``secret`` (F13)."""
+    """Assert that a result does not contain ``secret`` as plain text, upper case, hex or Base64 (F13)."""
     text = repr(result)
     for form in (secret, secret.upper(), secret.encode().hex(), base64.b64encode(secret.encode()).decode()[:-4]):
         assert form not in text
@@ -32,7 +32,7 @@ def _assert_says_nothing_of(secret: str, result: VerificationResult) -> None:
 
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: f"{cheat.entry} {cheat.name}")
 def test_no_cheat_passes(driver: SandboxDriver, host_canary: Path, cheat: CodeCheat) -> None:
-    """A cheat fails, once, for a reason that fits it, and the record of it says nothing of the tests."""
+    """A cheat fails with an expected reason, and the result does not contain the secret in the tests."""
     canary = f"canary{secrets.token_hex(16)}"
     tests = cheat.tests or TESTS.format(canary=canary)
     plant = f"\ntry: open({str(host_canary)!r}, 'w').write('was here')\nexcept OSError: pass\n"
@@ -46,7 +46,7 @@ def test_no_cheat_passes(driver: SandboxDriver, host_canary: Path, cheat: CodeCh
 
 @pytest.mark.parametrize("isolation", ["split", "shared"])
 def test_the_known_solution_passes(driver: SandboxDriver, isolation: str) -> None:
-    """The task that all cheats fail can be passed."""
+    """The correct solution passes the tests that the cheats fail."""
     assert judge(driver, _SORTS, TESTS.format(canary="x"), isolation=isolation).passed
 
 
@@ -61,7 +61,7 @@ def test_the_known_solution_passes(driver: SandboxDriver, isolation: str) -> Non
     ids=["fenced", "fenced in prose", "BOM and CRLF", "a main block"],
 )
 def test_one_program_in_other_clothes_passes(driver: SandboxDriver, text: str) -> None:
-    """B20: what surrounds the one program of a candidate does not matter."""
+    """B20: A code fence, prose, a BOM, CRLF or a main block around a correct program does not matter."""
     assert judge(driver, text, TESTS.format(canary="x")).passed
 
 
@@ -70,7 +70,7 @@ def test_one_program_in_other_clothes_passes(driver: SandboxDriver, text: str) -
     ["nested containers changed in place", "closures, callbacks and decorators", "its own exceptions", "unittest"],
 )
 def test_honest_code_passes_in_real_sandboxes(driver: SandboxDriver, name: str) -> None:
-    """What the local guests can do, they can do in their sandboxes."""
+    """Cases that pass and fail with local guests do the same in real sandboxes."""
     case = next(case for case in CASES if case.name == name)
     assert judge(driver, case.right, case.tests).passed
     assert not judge(driver, case.wrong, case.tests).passed
@@ -112,7 +112,10 @@ def everything_else():
 
 
 def test_nothing_of_the_tests_is_in_the_candidates_sandbox(driver: SandboxDriver) -> None:
-    """B05, B06, B07: a search of its memory, heap, files, argv and environment finds an argument, and no secret."""
+    """B05, B06, B07: A search of memory, heap, files, argv and environment finds a call's argument, but no secret.
+
+    Finding the argument shows that the search works.
+    """
     canary, marker = f"canary-{secrets.token_hex(16)}", f"canary-{secrets.token_hex(16)}"
     tests = f"""
     SECRET = {canary!r}  # {canary}
@@ -128,7 +131,10 @@ def test_nothing_of_the_tests_is_in_the_candidates_sandbox(driver: SandboxDriver
 
 
 def test_the_candidates_sandbox_holds_nothing_else(driver: SandboxDriver) -> None:
-    """B07, B22: nobody, two processes, no network but loopback, no mount of ours, no variable of the host."""
+    """B07, B22: The candidate's sandbox has an unprivileged user, at most two processes, and only a loopback network.
+
+    It has a read-only root, no mounts of SecureBench and no variables of the host.
+    """
     tests = """
     fds, environment, mounts, uid, processes, network = everything_else()
     assert uid == 65534 and set(environment) <= {'PATH', 'HOME', 'LANG', 'LC_ALL', 'LC_CTYPE', 'HOSTNAME'}, environment
@@ -141,7 +147,7 @@ def test_the_candidates_sandbox_holds_nothing_else(driver: SandboxDriver) -> Non
 
 
 def test_what_a_candidate_prints_of_its_arguments_is_not_recorded(driver: SandboxDriver) -> None:
-    """F13: output while it is loaded is kept, later output is not."""
+    """F13: A candidate's output is recorded while the candidate is loaded, but not during calls."""
     code = "import sys\nprint('loading', file=sys.stderr, flush=True)\ndef solve(xs): print(xs, flush=True); 1 / 0"
     result = judge(driver, code, "solve('canary-argument')")
     assert result.stderr == "loading\n"
@@ -150,7 +156,7 @@ def test_what_a_candidate_prints_of_its_arguments_is_not_recorded(driver: Sandbo
 
 
 def test_a_name_made_of_an_argument_is_not_recorded(driver: SandboxDriver) -> None:
-    """F13: an exception class may be called anything; the record names its builtin base."""
+    """F13: The record names the builtin base of an exception class, because the class's name may be an argument."""
     code = "def solve(xs): raise type(xs, (ValueError,), {})(xs)"
     result = judge(driver, code, "solve('canary_argument')")
     assert "canary_argument" not in repr(result)
@@ -167,7 +173,7 @@ def test_a_name_made_of_an_argument_is_not_recorded(driver: SandboxDriver) -> No
     ],
 )
 def test_in_one_process_simple_cheats_fail_too(driver: SandboxDriver, code: str) -> None:
-    """B01, B02, B12 under ``isolation: shared``, which the metadata names."""
+    """B01, B02, B12: Simple cheats fail with ``isolation: shared``, too, and the metadata names the isolation."""
     result = judge(driver, code, TESTS.format(canary="x"), isolation="shared")
     assert not result.passed
     assert result.metadata["isolation"] == "shared"
@@ -183,7 +189,7 @@ MANY_CALLS = "for number in range({}):\n    assert solve(number) == number\n"
     ids=["2 s", "30 s"],
 )
 def test_more_calls_than_fit_end_for_one_reason(driver: SandboxDriver, seconds: float, body: str) -> None:
-    """A.4: on each driver, whoever had the word when the time was over."""
+    """A.4: If all calls together take too long, each driver gives the same reason, whichever side was running."""
     code = f"import time\ndef solve(n): {body}"
     result = judge(driver, code, MANY_CALLS.format(60_000), timeout=seconds)
     assert result.reason is FailureReason.CANDIDATE_TIMEOUT, result
@@ -193,5 +199,5 @@ def test_more_calls_than_fit_end_for_one_reason(driver: SandboxDriver, seconds: 
 @pytest.mark.long
 @pytest.mark.every_driver
 def test_twenty_thousand_calls_fit_into_a_minute(driver: SandboxDriver) -> None:
-    """The number that the documents name for a task without a time limit of its own."""
+    """20,000 calls fit into the default time limit of 60 s, as the documentation says."""
     assert judge(driver, "def solve(n): return n", MANY_CALLS.format(20_000)).passed

@@ -1,4 +1,4 @@
-"""Tests that Python itself would let a wrong candidate pass: what the tests' side notices, and what it leaves alone."""
+"""Tests that a wrong candidate would pass in plain Python: the tests' side notices this, and accepts honest code."""
 
 from __future__ import annotations
 
@@ -143,7 +143,10 @@ TRAPS = {
 
 @pytest.mark.parametrize("trap", TRAPS, ids=str)
 def test_a_trap_fails_and_says_why(local: ScriptedDriver, trap: str) -> None:
-    """Each passes as plain Python; the record names the reason, and nothing of the tests."""
+    """A wrong candidate that would pass in plain Python fails, and the result explains why.
+
+    One trap fails in plain Python, too: ``except`` does not accept nested tuples.
+    """
     candidate, tests, note = TRAPS[trap]
     result = judge(local, candidate, tests)
     assert (result.reason, result.metadata.get("note")) == (FailureReason.TESTS_FAILED, note), result.message
@@ -193,7 +196,7 @@ def test_honest_code_that_looks_like_a_trap_passes(local: ScriptedDriver, case: 
 
 
 def test_a_wrong_function_with_the_name_of_a_builtin_fails(local: ScriptedDriver) -> None:
-    """MBPP 126: the candidate's ``sum`` is what is called, for better or worse."""
+    """MBPP 126: If the tests use no other name of the candidate, ``sum`` is the candidate's, even if it is wrong."""
     assert judge(local, "def sum(a, b): return 1", "assert sum(10, 15) == 25").reason is FailureReason.TESTS_FAILED
 
 
@@ -209,7 +212,7 @@ def test_a_wrong_function_with_the_name_of_a_builtin_fails(local: ScriptedDriver
 def test_a_candidate_cannot_take_over_the_builtins_that_judge_it(
     local: ScriptedDriver, candidate: str, tests: str
 ) -> None:
-    """B09: where the tests can reach it by another name, a builtin stays the builtin; the message says so."""
+    """B09: If the tests use several names of the candidate, a builtin's name means the builtin, and a note says so."""
     result = judge(local, candidate, tests)
     assert result.reason is FailureReason.TESTS_FAILED
     if "AssertionError" not in candidate:
@@ -217,7 +220,7 @@ def test_a_candidate_cannot_take_over_the_builtins_that_judge_it(
 
 
 def test_starter_code_says_whose_a_builtins_name_is() -> None:
-    """The pack's own text decides: the names of its functions and classes are the candidate's."""
+    """``read_request`` returns the names of functions and classes in starter code, or none if it does not parse."""
     view = view_of({"source": "inline", "code": "pass"}, starter="import x\ndef hash(a): ...\nclass Map: ...\nn = 1\n")
     assert read_request(view, artifact("pass")).starter == ("Map", "hash")
     broken = view_of({"source": "inline", "code": "pass"}, starter="def f(:")
@@ -225,14 +228,14 @@ def test_starter_code_says_whose_a_builtins_name_is() -> None:
 
 
 def test_the_name_of_a_builtin_beside_others(local: ScriptedDriver) -> None:
-    """With starter code, the candidate's ``hash`` is called beside its other functions."""
+    """If the tests use other functions, too, ``hash`` is the candidate's only if starter code defines it."""
     candidate, tests = "def hash(x): return x % 7\ndef add(x): return x + 1", "assert add(1) == 2 and hash(8) == 1"
     assert judge(local, candidate, tests, starter="def hash(x):\n    ...\n").passed
     assert judge(local, candidate, tests).metadata["note"] == notes.BUILTIN
 
 
 def test_every_note_has_its_sentence() -> None:
-    """Whatever the tests' side may note, the host can explain; an unknown note says nothing."""
+    """The host has an explanation for each note in ``notes`` and ``hints``, and none for an unknown note."""
     named = {value for name, value in vars(notes).items() if name.isupper() and isinstance(value, str)}
     assert named | set(hints.BY_NAME.values()) <= NOTES
     assert all(explain(note) for note in NOTES)

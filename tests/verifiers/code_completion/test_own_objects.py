@@ -1,4 +1,4 @@
-"""What tests may use of a candidate's own classes: honest code passes as in plain Python, and cheats with it fail."""
+"""Tests that use a candidate's own classes: honest classes work as in plain Python, and classes that cheat fail."""
 
 # ruff: noqa: E501 - each program is one text
 
@@ -207,7 +207,7 @@ HONEST = {
 
 @pytest.mark.parametrize("case", HONEST, ids=str)
 def test_honest_use_of_a_candidates_classes_passes(local: ScriptedDriver, case: str) -> None:
-    """The same program passes as plain Python, where all of this is Python's own."""
+    """Honest uses of a candidate's classes pass, as they do in plain Python."""
     candidate, tests = HONEST[case]
     result = judge(local, candidate, tests)
     assert result.passed, (result.message, result.stderr)
@@ -515,7 +515,7 @@ LIES = {
 
 @pytest.mark.parametrize("case", LIES, ids=str)
 def test_a_class_that_lies_fails(local: ScriptedDriver, case: str) -> None:
-    """B04: no class of a candidate decides a comparison, is taken for another, or swallows a failed assert."""
+    """B04: A candidate's class cannot fake a comparison, pass as another class, or hide a failed assert."""
     candidate, tests = LIES[case]
     result = judge(local, candidate, tests)
     assert result.reason in {FailureReason.TESTS_FAILED, FailureReason.PROTOCOL_VIOLATION}, result.message
@@ -564,7 +564,7 @@ UNSUPPORTED = {
 
 @pytest.mark.parametrize("feature", UNSUPPORTED, ids=str)
 def test_what_is_not_carried_is_named(local: ScriptedDriver, feature: str) -> None:
-    """The failure names the feature and the way to have it, and nothing of the tests."""
+    """If a feature does not work across sandboxes, the failure names it and suggests shared isolation."""
     candidate, tests = UNSUPPORTED[feature]
     result = judge(local, candidate, tests)
     assert (result.passed, result.metadata["note"]) == (False, feature)
@@ -613,14 +613,14 @@ FORGED = {
 
 @pytest.mark.parametrize("case", FORGED, ids=str)
 def test_a_forged_description_is_refused(case: str) -> None:
-    """A15, A20: no description makes a class with operators of the candidate's, or one of the tests' own."""
+    """A15, A20: An invalid description of a class, object or error from the candidate's side is refused."""
     peer = JudgingPeer(None, "")  # type: ignore[arg-type]  # nothing is sent
     with pytest.raises(MalformedError):
         Exchange(peer).unpack({"value": None, "heap": FORGED[case]})
 
 
 def test_a_described_class_takes_its_operators_from_us() -> None:
-    """Whatever names a description holds, equality, hash, truth and iteration of the stand-in are the plain type's."""
+    """Equality, hash and iteration of the stand-in for a ``str`` subclass are those of ``str``."""
     peer = JudgingPeer(None, "")  # type: ignore[arg-type]  # nothing is sent
     heap = [_class("P", "str", "", "upper"), [2, "frozen", [8, ["ref", 1], "a"]]]
     stand_in = Exchange(peer).unpack({"value": ["ref", 2], "heap": heap})

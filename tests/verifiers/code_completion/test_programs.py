@@ -1,4 +1,4 @@
-"""The guests' programs as they are sent: to any interpreter, and in one piece."""
+"""The guests' programs in the form in which they are sent: they run on any interpreter and fit into a pipe."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from securebench.verifiers.code_completion.guest.wire import READY, SOURCE
 from securebench.verifiers.code_completion.programs import ARGV, PIPE_BYTES, Program, program_bytes
 
 MARGIN = 2048
-"""What must stay free: about 150 lines of a guest's module."""
+"""Bytes of a pipe that must stay free: enough for about 150 more lines in the guests' modules."""
 
 
 @pytest.mark.parametrize("program", Program)
 def test_a_program_fits_into_a_pipe(program: Program) -> None:
-    """A whole program can be written before anybody reads it, so that starting one guest never waits for another."""
+    """A program fits into a pipe, so it can be written before its guest reads, and no guest waits for another."""
     free = PIPE_BYTES - len(program_bytes(program))
     assert free >= MARGIN, f"{program} leaves {free} bytes of a pipe: move what few tasks need to a module of _LATER"
 
 
 @pytest.mark.parametrize("module", sorted(Path(guest.__path__[0]).glob("*.py")), ids=lambda path: path.stem)
 def test_a_module_is_sent_without_what_it_does_not_need(module: Path) -> None:
-    """What is sent is the module's code without docstrings, return types and imports for type checkers."""
+    """Only docstrings, return types and imports for type checkers are removed from a module that is sent."""
     source = module.read_text(encoding="utf-8")
     sent = programs._bare(source)
     stripped = _Stripped()
@@ -37,7 +37,7 @@ def test_a_module_is_sent_without_what_it_does_not_need(module: Path) -> None:
 
 
 class _Stripped(ast.NodeTransformer):
-    """Empties docstrings and blocks for type checkers, and removes return types."""
+    """Transformer that empties docstrings and blocks for type checkers, and removes return types."""
 
     def visit_If(self, node: ast.If) -> ast.AST:
         if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
@@ -60,7 +60,7 @@ class _Stripped(ast.NodeTransformer):
 
 @pytest.mark.parametrize("magic", [None, b"other"])
 def test_a_program_runs_on_any_interpreter(magic: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interpreter of another version than the host's compiles the sources, and does the same."""
+    """A guest starts with the host's Python version, and with another version, which compiles the sources."""
     if magic is not None:
         monkeypatch.setattr(programs, "MAGIC_NUMBER", magic)
     sent = program_bytes.__wrapped__(Program.CANDIDATE) + frame(SOURCE, code="def f(): pass").encode()
@@ -70,7 +70,7 @@ def test_a_program_runs_on_any_interpreter(magic: bytes | None, monkeypatch: pyt
 
 
 def test_an_interpreter_of_another_version_is_not_given_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code that was compiled for another version is not even read: what would not load there does no harm."""
+    """An interpreter of another version never loads the code that the host compiled, because that could fail."""
     monkeypatch.setattr(programs, "MAGIC_NUMBER", b"other")
     monkeypatch.setattr(programs, "marshal", _Unreadable())
     sent = program_bytes.__wrapped__(Program.CANDIDATE) + frame(SOURCE, code="def f(): pass").encode()
@@ -80,7 +80,7 @@ def test_an_interpreter_of_another_version_is_not_given_compiled_code(monkeypatc
 
 
 class _Unreadable:
-    """Writes code that no interpreter can read."""
+    """Replacement for ``marshal`` that writes compiled code which no interpreter can load."""
 
     def dumps(self, value: Any, version: int | None = None) -> bytes:
         import marshal
@@ -90,7 +90,7 @@ class _Unreadable:
 
 @pytest.mark.parametrize("program", [Program.CANDIDATE, Program.TESTS])
 def test_a_guest_imports_nothing_that_takes_long(program: Program) -> None:
-    """Each of these takes an interpreter as long as a third of its start, twice a task."""
+    """A guest imports no slow modules: each adds up to a third to the start time of both guests of a task."""
     reads = program_bytes(program) + frame(SOURCE, code="").encode()
     argv = (sys.executable, "-X", "importtime", *ARGV[1:])
     done = subprocess.run(argv, input=reads, capture_output=True, check=False)

@@ -1,4 +1,4 @@
-"""The relay takes a verdict from the tests' side alone, and ends everything else as a failure with its reason."""
+"""The relay accepts a verdict only from the tests' side. Any other end is a failure with a reason."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EXIT = ExitState(exit_code=0)
 
 
 class _Script(SandboxProcess):
-    """A process that says what it is told to, in these pieces, and ends; or hangs, if ``state`` is ``None``."""
+    """A process that sends ``pieces`` and then ends with ``state``, or hangs if ``state`` is ``None``."""
 
     def __init__(self, pieces: Iterable[bytes | Chunk | Exception], state: ExitState | None = EXIT) -> None:
         self.pieces = list(pieces)
@@ -49,7 +49,7 @@ class _Script(SandboxProcess):
         self.reads = True
 
     def send(self, data: bytes) -> None:
-        """Take it, or not."""
+        """Store the data, or raise ``BrokenPipeError`` if ``reads`` is ``False``."""
         if not self.reads:
             raise BrokenPipeError
         self.received += data
@@ -58,7 +58,7 @@ class _Script(SandboxProcess):
         """Do nothing."""
 
     def receive(self, timeout: float | None = None) -> Chunk | None:
-        """Return the next piece."""
+        """Return the next piece, or raise it if it is an exception."""
         if not self.pieces:
             if self.state is None:
                 raise TimeoutError
@@ -69,7 +69,7 @@ class _Script(SandboxProcess):
         return (Stream.STDOUT, piece) if isinstance(piece, bytes) else piece
 
     def wait(self) -> ExitState:
-        """Return how it ended."""
+        """Return how the process ended."""
         assert self.state is not None
         return self.state
 
@@ -92,7 +92,7 @@ def _ready(*more: ChannelFrame) -> list[bytes]:
 
 
 def test_frames_are_handed_on_in_turns_and_unread() -> None:
-    """Each side gets the other's bytes, whatever they are, and the verdict ends it."""
+    """Each side receives the other side's frames unchanged and unparsed, until the tests' side sends the verdict."""
     call, callback = ChannelFrame(REQUEST, b"not even JSON"), ChannelFrame(REQUEST, b"\xff")
     answer, reply = ChannelFrame(REPLY, b"\x00" * 10), ChannelFrame(REPLY, b"{")
     candidate = _Script(_ready(callback, reply))
@@ -103,7 +103,7 @@ def test_frames_are_handed_on_in_turns_and_unread() -> None:
 
 
 def test_frames_may_come_in_any_pieces() -> None:
-    """A frame cut into single bytes is the same frame."""
+    """Frames that arrive byte by byte are reassembled."""
     call, reply = ChannelFrame(REQUEST, b"abc"), ChannelFrame(REPLY, b"d" * 1000)
     candidate = _Script([bytes([byte]) for byte in b"".join(_ready(reply))])
     tests = _Script([bytes([byte]) for byte in call.encode() + PASSED.encode()])
@@ -112,13 +112,13 @@ def test_frames_may_come_in_any_pieces() -> None:
 
 
 def test_what_follows_a_verdict_is_void() -> None:
-    """The first verdict stands."""
+    """The first verdict counts, and everything after it is ignored."""
     tests = _Script([frame(VERDICT, outcome="failed", answered=1).encode() + PASSED.encode()])
     assert _relay(_Script(_ready()), tests).run().outcome == "failed"
 
 
 def test_a_verdict_of_the_candidate_is_a_violation() -> None:
-    """B12: only the tests' side may send that frame, and no frame of the candidate's is handed on after it."""
+    """B12: A verdict from the candidate's side is a protocol violation and is not forwarded to the tests' side."""
     tests = _Script([frame(REQUEST).encode(), PASSED.encode()])
     fault = _fault(_Script(_ready(PASSED)), tests)
     assert fault.reason is FailureReason.PROTOCOL_VIOLATION
@@ -127,19 +127,19 @@ def test_a_verdict_of_the_candidate_is_a_violation() -> None:
 
 @pytest.mark.parametrize("kind", [SOURCE, READY, VERDICT, b"\x00", b"{"])
 def test_a_frame_out_of_turn_is_a_violation(kind: bytes) -> None:
-    """A15: the candidate may send requests and replies, and say once that it is ready."""
+    """A15: After READY, a frame from the candidate that is no request, reply or failure is a protocol violation."""
     fault = _fault(_Script(_ready(ChannelFrame(kind, b"{}"))), _Script([frame(REQUEST).encode()]))
     assert fault.reason is FailureReason.PROTOCOL_VIOLATION
 
 
 @pytest.mark.parametrize("kind", [REQUEST, REPLY])
 def test_a_candidate_says_ready_first(kind: bytes) -> None:
-    """A reply before the candidate is loaded is a violation."""
+    """A request or reply from the candidate before READY is a protocol violation."""
     assert _fault(_Script([frame(kind).encode()]), _Script([])).reason is FailureReason.PROTOCOL_VIOLATION
 
 
 def test_a_header_too_long_is_refused_before_its_payload_comes() -> None:
-    """B17: nobody waits for, or keeps, four gigabytes."""
+    """B17: A header with too large a length is refused at once, before any of the payload is received."""
     header = REPLY + (MAX_FRAME_BYTES + 1).to_bytes(4, "big")
     fault = _fault(_Script([*_ready(), header], state=None), _Script([frame(REQUEST).encode()]))
     assert fault.reason is FailureReason.PROTOCOL_VIOLATION
@@ -159,7 +159,7 @@ def test_a_header_too_long_is_refused_before_its_payload_comes() -> None:
 )
 @pytest.mark.parametrize("phase", ["import", "tests"])
 def test_a_candidate_that_ends_early_fails(phase: str, state: ExitState | None, reason: FailureReason) -> None:
-    """B01, B02, B17, A18: no end of the candidate is a pass, whatever its exit code, and each says why."""
+    """B01, B02, B17, A18: A candidate that ends early fails with any exit code, with the reason for its end."""
     pieces = _ready() if phase == "tests" else []
     fault = _fault(
         _Script(pieces, state), _Script([frame(REQUEST).encode(), PASSED.encode()]), Deadlines(total=0.05, call=0.05)
@@ -168,10 +168,10 @@ def test_a_candidate_that_ends_early_fails(phase: str, state: ExitState | None, 
 
 
 class _Hanging(_Script):
-    """A process that says nothing more until the time is over."""
+    """A process that hangs after its last piece, until the caller's timeout has passed."""
 
     def receive(self, timeout: float | None = None) -> Chunk | None:
-        """Return what there is, or wait in vain."""
+        """Return the next piece. If there is none, wait for ``timeout`` and raise ``TimeoutError``."""
         if not self.pieces:
             time.sleep(timeout or 0.0)
             raise TimeoutError
@@ -179,7 +179,7 @@ class _Hanging(_Script):
 
 
 class _Slow(_Script):
-    """A process that takes 0.03 s for each thing that it says."""
+    """A process that takes 0.03 s for each piece."""
 
     def receive(self, timeout: float | None = None) -> Chunk | None:
         """Wait before the next piece."""
@@ -189,7 +189,7 @@ class _Slow(_Script):
 
 @pytest.mark.parametrize("slow", ["candidate", "tests"])
 def test_many_calls_end_for_one_reason(slow: str) -> None:
-    """A.4: the candidate's turn or the tests', when their time is over it is because of all calls together."""
+    """A.4: If many calls together use up the time, the failure is the same, whichever side is slow."""
     calls, replies = [frame(REQUEST).encode()] * 100, _ready(*[frame(REPLY)] * 100)
     kinds = [_Slow, _Script] if slow == "candidate" else [_Script, _Slow]
     fault = _fault(kinds[0](replies, None), kinds[1](calls, None), Deadlines(total=0.5, call=0.5))
@@ -198,7 +198,7 @@ def test_many_calls_end_for_one_reason(slow: str) -> None:
 
 
 def test_tests_that_hang_are_not_the_candidates_fault() -> None:
-    """One turn that took most of the time is what hung."""
+    """If one turn takes most of the time, the failure names the side that hung in it."""
     fault = _fault(_Script(_ready(), None), _Hanging([]), Deadlines(total=0.2, call=0.2))
     assert fault.reason is FailureReason.NO_VERDICT
     calls = [frame(REQUEST).encode()]
@@ -208,7 +208,7 @@ def test_tests_that_hang_are_not_the_candidates_fault() -> None:
 
 @pytest.mark.parametrize("code", [0, 1, 137])
 def test_tests_that_end_without_a_verdict_are_no_pass(code: int) -> None:
-    """A15, A17: an exit code of 0 is nothing."""
+    """A15, A17: If the tests' process exits without a verdict, the candidate fails, even with exit code 0."""
     fault = _fault(_Script(_ready()), _Script([], ExitState(exit_code=code)))
     message = "the tests gave no verdict: their process exited"
     assert (fault.reason, fault.message) == (FailureReason.NO_VERDICT, message)
@@ -216,7 +216,7 @@ def test_tests_that_end_without_a_verdict_are_no_pass(code: int) -> None:
 
 @pytest.mark.parametrize("end", End)
 def test_messages_say_how_a_side_ended(end: End) -> None:
-    """Each way to end has a text, not only its name in the code."""
+    """Each way in which a side can end has a readable text for messages."""
     assert end.text
     assert "_" not in end.text
 
@@ -237,7 +237,7 @@ def test_messages_say_how_a_side_ended(end: End) -> None:
     ],
 )
 def test_a_verdict_that_cannot_be_read_is_none(payload: bytes) -> None:
-    """A15: a broken verdict is not a pass, and breaks nothing."""
+    """A15: A malformed verdict is a failure with the reason ``no_verdict``, and raises no other error."""
     fault = _fault(_Script(_ready()), _Script([ChannelFrame(VERDICT, payload).encode()]))
     assert fault.reason is FailureReason.NO_VERDICT
 
@@ -255,19 +255,19 @@ def test_a_verdict_that_cannot_be_read_is_none(payload: bytes) -> None:
     ],
 )
 def test_a_candidate_can_only_fail_itself(why: Any, reason: FailureReason) -> None:
-    """Whatever it claims in a failure, it is one of a fixed few."""
+    """A failure report of the candidate's side has one of a few fixed reasons. Any other is a protocol violation."""
     assert _fault(_Script([frame(FAILED, why=why).encode()]), _Script([])).reason is reason
 
 
 @pytest.mark.parametrize(("name", "named"), [("ValueError", True), ("Canary", False), ("print", False), (["x"], False)])
 def test_only_names_of_builtin_exceptions_are_told(name: Any, named: bool) -> None:
-    """F13: a message holds no text of the candidate's making."""
+    """F13: A message includes the error name that the candidate sends only if it names a builtin exception."""
     fault = _fault(_Script([frame(FAILED, why="import", error=name).encode()]), _Script([]))
     assert (str(name) in fault.message) is named
 
 
 def test_a_broken_engine_is_no_ones_fault() -> None:
-    """L15: trouble of the engine is raised as such, while either side is read."""
+    """L15: An engine error while reading from either side is raised and is no failure of the candidate."""
     for candidate, tests in (
         (_Script([EngineError("gone")]), _Script([])),
         (_Script(_ready()), _Script([EngineError("gone")])),
@@ -277,7 +277,7 @@ def test_a_broken_engine_is_no_ones_fault() -> None:
 
 
 def test_a_candidate_that_no_longer_reads_is_found_out_by_its_end() -> None:
-    """A broken pipe is no error of ours: why the process ended tells the reason."""
+    """If the candidate's pipe is broken, the reason for the failure is how the candidate's process ended."""
     candidate = _Script(_ready(), ExitState(exit_code=137, out_of_memory=True))
     candidate.reads = False
     fault = _fault(candidate, _Script([frame(REQUEST).encode()]))
@@ -285,15 +285,15 @@ def test_a_candidate_that_no_longer_reads_is_found_out_by_its_end() -> None:
 
 
 class _Chatter(_Script):
-    """A process that writes to stderr for ever."""
+    """A process that writes to stderr without end."""
 
     def receive(self, timeout: float | None = None) -> Chunk | None:
-        """Return more of it at once."""
+        """Return more output immediately."""
         return Stream.STDERR, b"x"
 
 
 def test_a_flood_does_not_hold_a_deadline_up() -> None:
-    """B17: a candidate that never stops printing runs out of time all the same."""
+    """B17: A candidate that never stops printing still reaches its deadline."""
     started = time.monotonic()
     channel = FrameChannel(_Chatter([]))
     with pytest.raises(ChannelEndedError) as caught:
@@ -303,7 +303,7 @@ def test_a_flood_does_not_hold_a_deadline_up() -> None:
 
 
 def test_output_is_kept_until_the_tests_begin_and_capped() -> None:
-    """F13: what is printed once arguments may be known is dropped."""
+    """F13: Output is kept up to ``keep_output`` bytes. Output after READY may contain arguments and is dropped."""
     candidate = _Script(
         [(Stream.STDERR, b"abc"), (Stream.STDERR, b"defgh"), *_ready(), (Stream.STDERR, b"late"), frame(REPLY).encode()]
     )
@@ -314,11 +314,11 @@ def test_output_is_kept_until_the_tests_begin_and_capped() -> None:
 
 
 def test_a_task_that_names_its_budget_may_use_it_in_one_call() -> None:
-    """The limit for one answer is the task's own, or ten seconds where it has none."""
+    """A task's timeout is the limit in total and for one call. Without a timeout, the defaults apply."""
     assert Deadlines.of(120.0) == Deadlines(total=120.0, call=120.0)
     assert Deadlines.of(None) == Deadlines(total=DEFAULT_TOTAL_SECONDS, call=DEFAULT_CALL_SECONDS)
 
 
 def test_frames_stand_on_the_wire_as_documented() -> None:
-    """A type byte, four bytes of length, and JSON."""
+    """A frame is a type byte, four bytes of length, and JSON."""
     assert frame(SOURCE, code="x").encode() == b"S\0\0\0\x0d" + json.dumps({"code": "x"}).encode()

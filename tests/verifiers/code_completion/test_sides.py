@@ -1,4 +1,4 @@
-"""When the host uses the sandbox of the tests again: only if the guest, and nobody else, says that it is clean."""
+"""The host uses a sandbox of the tests again only if the guest itself reports that nothing is left of a task."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENDED = ChannelFrame(END, b"").encode()
 
 
 class Guest:
-    """A guest that writes ``stdout`` and ``stderr`` after each verdict, and says that it ``forks``."""
+    """A guest that writes ``stdout`` and ``stderr`` after each verdict, and sends ``forks`` in its HELLO."""
 
     def __init__(self) -> None:
         self.stdout, self.stderr, self.forks = ENDED, CLEAN, b"1"
@@ -56,13 +56,13 @@ class Guest:
 
 @pytest.fixture
 def guest() -> Guest:
-    """Give a guest that behaves well."""
+    """Return a guest that reports after each task that nothing is left of it."""
     return Guest()
 
 
 @pytest.fixture
 def scripted(guest: Guest) -> Iterator[ScriptedDriver]:
-    """Give a driver whose ``python3`` is the guest."""
+    """Provide a driver whose ``python3`` is the guest, and check that no sandbox stays open."""
     made = ScriptedDriver()
     made.program("python3")(guest)
     yield made
@@ -72,14 +72,14 @@ def scripted(guest: Guest) -> Iterator[ScriptedDriver]:
 
 @pytest.fixture
 def kept(scripted: ScriptedDriver) -> Iterator[KeptSandboxes[JudgingGuest]]:
-    """Give the kept sandboxes of a run."""
+    """Provide a run's pool of kept sandboxes."""
     made: KeptSandboxes[JudgingGuest] = KeptSandboxes(scripted)
     yield made
     made.close()
 
 
 def run_tests(scripted: ScriptedDriver, kept: KeptSandboxes[JudgingGuest] | None, *, is_intact: bool = True) -> int:
-    """Run one task's tests and return how many sandboxes were made so far."""
+    """Run the tests of one task, and return how many sandboxes were created so far."""
     spec = SandboxSpec(image=scripted.resolve_image(DEFAULT_IMAGE), limits=Limits(output=1000))
     side = JudgingSide(scripted, spec, REQUEST, kept)
     try:
@@ -92,13 +92,13 @@ def run_tests(scripted: ScriptedDriver, kept: KeptSandboxes[JudgingGuest] | None
 
 
 def test_a_clean_sandbox_is_used_again(scripted: ScriptedDriver, kept: KeptSandboxes[JudgingGuest]) -> None:
-    """One sandbox for all tasks of a worker; it has room for the process that forks."""
+    """Several tasks use one sandbox. Its process limit has room for the process that forks."""
     assert [run_tests(scripted, kept) for _ in range(3)] == [1, 1, 1]
     assert scripted.commands[0][0].limits.pids == Limits().pids + 1
 
 
 def test_without_the_pool_no_sandbox_is_used_again(scripted: ScriptedDriver) -> None:
-    """The switch: everything is as if there were no such thing."""
+    """Without a pool, each task gets a new sandbox with the usual process limit."""
     assert [run_tests(scripted, None) for _ in range(2)] == [1, 2]
     assert scripted.commands[0][0].limits.pids == Limits().pids
 
@@ -124,7 +124,7 @@ def test_what_a_task_can_write_is_no_proof(
     stdout: bytes,
     stderr: bytes,
 ) -> None:
-    """Without the one end and the one report of the guest, in this order, the next task gets a new sandbox."""
+    """The next task gets a new sandbox, unless exactly one END on stdout and one CLEAN on stderr follow the verdict."""
     monkeypatch.setattr(sides, "_CHECK_SECONDS", 0.05)
     guest.stdout, guest.stderr = stdout, stderr
     assert [run_tests(scripted, kept) for _ in range(2)] == [1, 2]
@@ -133,7 +133,7 @@ def test_what_a_task_can_write_is_no_proof(
 def test_nothing_of_a_task_runs_on_after_it(
     scripted: ScriptedDriver, kept: KeptSandboxes[JudgingGuest], guest: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The proof is awaited at the end of a task: a process that goes on after its verdict costs no other task time."""
+    """If the guest does not report in time that nothing is left of a task, the sandbox is closed with that task."""
     monkeypatch.setattr(sides, "_CHECK_SECONDS", 0.05)
     guest.stdout = guest.stderr = b""
     run_tests(scripted, kept)
@@ -143,7 +143,7 @@ def test_nothing_of_a_task_runs_on_after_it(
 def test_an_odd_task_ends_the_sandbox(
     scripted: ScriptedDriver, kept: KeptSandboxes[JudgingGuest], guest: Guest
 ) -> None:
-    """A task that did not end with a proper verdict leaves none; nor does a guest that cannot fork."""
+    """A sandbox is closed after a task that ended without a proper verdict, or if its guest cannot fork."""
     assert [run_tests(scripted, kept, is_intact=False) for _ in range(2)] == [1, 2]
     assert not scripted.open_sandboxes
     guest.forks = b"0"
@@ -154,7 +154,7 @@ def test_an_odd_task_ends_the_sandbox(
 def test_a_sandbox_is_replaced_in_time(
     scripted: ScriptedDriver, kept: KeptSandboxes[JudgingGuest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After so many tasks, and if its driver would end it during the next one."""
+    """A sandbox is replaced after its last permitted task, and if its lifetime could end during the next task."""
     monkeypatch.setattr(sides, "_MOST_TASKS", 2)
     assert [run_tests(scripted, kept) for _ in range(4)] == [1, 1, 2, 2]
     monkeypatch.setattr(sides, "_KEPT_SECONDS", 0.0)
@@ -164,7 +164,7 @@ def test_a_sandbox_is_replaced_in_time(
 def test_the_output_of_each_task_is_limited(
     scripted: ScriptedDriver, kept: KeptSandboxes[JudgingGuest], guest: Guest
 ) -> None:
-    """As that of a sandbox: the frames up to the limit still count, and then the task has ended."""
+    """If a task exceeds its output limit, frames up to the limit are still received, and then its channel ends."""
     guest.stdout = ChannelFrame(SOURCE, bytes(2000)).encode()
     spec = SandboxSpec(image=scripted.resolve_image(DEFAULT_IMAGE), limits=Limits(output=1000))
     side = JudgingSide(scripted, spec, REQUEST, kept)
@@ -179,7 +179,7 @@ def test_the_output_of_each_task_is_limited(
 def test_trouble_with_a_kept_sandbox_is_no_tasks_trouble(
     scripted: ScriptedDriver, kept: KeptSandboxes[JudgingGuest]
 ) -> None:
-    """If it has ended meanwhile, a new one is made; if that fails, the error is raised and nothing is left."""
+    """If a kept sandbox has ended, a new one is created. If that fails, the error is raised and no sandbox is left."""
     run_tests(scripted, kept)
     next(iter(scripted.open_sandboxes)).close()
     assert run_tests(scripted, kept) == 2

@@ -1,4 +1,4 @@
-"""JSON without the package ``json``: the same texts, the same values, the same refusals."""
+"""The guests' JSON functions give the same results as the package ``json``, and refuse invalid input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _values = st.recursive(_scalars, lambda inner: st.lists(inner) | st.dictionaries
 
 @pytest.fixture(params=["compiled", "package"])
 def each(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Lend the module as it is here, and as it is where an interpreter has no ``_json``."""
+    """Provide the module, once with this interpreter's ``_json`` and once as if there were no ``_json``."""
     if request.param == "package":
         monkeypatch.setitem(sys.modules, "_json", None)
         importlib.reload(text)
@@ -35,14 +35,14 @@ def each(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 @given(_values)
 def test_it_writes_and_reads_what_the_package_does(value: Any) -> None:
-    """Whatever crosses is the same text and the same value as with ``json``."""
+    """``dumps`` and ``loads`` return the same text and the same value as ``json``."""
     written = text.dumps(value)
     assert written == json.dumps(value, separators=(",", ":"))
     assert text.loads(written.encode()) == json.loads(written) == value
 
 
 def test_both_ways_agree(each: Any) -> None:
-    """With and without the compiled part the text is the same, and so is the value."""
+    """Text and value are the same with and without ``_json``."""
     value = {"a": [1, 2.5, None, True, "\u00e9\n"], "b": {}}
     assert each.dumps(value) == '{"a":[1,2.5,null,true,"\\u00e9\\n"],"b":{}}'
     assert each.loads(each.dumps(value).encode()) == value
@@ -50,18 +50,18 @@ def test_both_ways_agree(each: Any) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"a":1}x', b'{"a":1}{}', b"\xff", b'"\x01"', b"nul", b"[1,]"])
 def test_what_is_no_json_is_refused(each: Any, data: bytes) -> None:
-    """A peer that sends anything else gets an error that is a ``ValueError``."""
-    with pytest.raises(ValueError):  # noqa: PT011 - the contract is the class: the texts are the interpreter's
+    """``loads`` raises ``ValueError`` for data that is not exactly one JSON text."""
+    with pytest.raises(ValueError):  # noqa: PT011 - the message depends on the interpreter
         each.loads(data)
 
 
 def test_what_is_nested_too_deeply_is_refused(each: Any) -> None:
-    """The stack of a guest is not a peer's to use up."""
+    """``loads`` raises ``RecursionError`` for deeply nested data, so a peer cannot overflow the stack."""
     with pytest.raises(RecursionError):
         each.loads(b"[" * 200_000)
 
 
 def test_what_is_not_plain_is_refused(each: Any) -> None:
-    """Nothing is written for a value that JSON does not have."""
+    """``dumps`` raises ``TypeError`` for a value that JSON cannot represent."""
     with pytest.raises(TypeError):
         each.dumps({"a": object()})

@@ -1,4 +1,4 @@
-"""The verifier as a run uses it: what it asks of a driver, what it refuses, and what it says."""
+"""The verifier as a run uses it: the sandboxes that it requests, the candidates that it refuses, and its results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FORGE_LATER = f"{_VERDICT}f = forge"
 
 @pytest.fixture
 def local() -> Iterator[ScriptedDriver]:
-    """Give a driver that runs the guests as local processes, and see that no sandbox stays open."""
+    """Provide a driver that runs the guests as local processes, and check that no sandbox stays open."""
     made = local_driver()
     yield made
     assert not made.open_sandboxes
@@ -45,7 +45,10 @@ def local() -> Iterator[ScriptedDriver]:
 
 
 def test_two_sandboxes_of_the_strictest_kind(local: ScriptedDriver) -> None:
-    """B07, B22: no mount, no network, nobody, a read-only root; argv and environment are the same for every task."""
+    """B07, B22: Both sandboxes have no mounts, no network, no capabilities, an unprivileged user and a read-only root.
+
+    Their command lines and environments are constant, so they contain nothing of the task.
+    """
     assert judge(local, RIGHT, TESTS).passed
     assert len(local.commands) == 2
     for spec, command in local.commands:
@@ -57,7 +60,7 @@ def test_two_sandboxes_of_the_strictest_kind(local: ScriptedDriver) -> None:
 
 
 def test_a_pass_says_how_it_came_about(local: ScriptedDriver) -> None:
-    """Metadata names the verifier, its version, the phase, the isolation and how much was answered."""
+    """The metadata of a pass names verifier, version, phase, isolation, image, duration and the number of answers."""
     result = judge(local, RIGHT, TESTS)
     duration = result.metadata["duration_seconds"]
     assert isinstance(duration, float)
@@ -75,7 +78,7 @@ def test_a_pass_says_how_it_came_about(local: ScriptedDriver) -> None:
 
 
 def test_a_failure_names_type_and_line_and_no_text_of_the_tests(local: ScriptedDriver) -> None:
-    """F13: neither the message of an assertion nor a value is in the result."""
+    """F13: The result of a failure names the exception's type and line, and contains no text of the tests."""
     result = judge(local, "def f(x): return x", TESTS)
     assert result.reason is FailureReason.TESTS_FAILED
     assert result.message == "the tests failed at line 2 of the tests: AssertionError"
@@ -94,7 +97,7 @@ def test_a_failure_names_type_and_line_and_no_text_of_the_tests(local: ScriptedD
 )
 @pytest.mark.parametrize("candidate", [RIGHT, "def f(x): raise ModuleNotFoundError('numpy')", "import math"])
 def test_tests_that_cannot_run_make_the_task_unusable(local: ScriptedDriver, tests: str, candidate: str) -> None:
-    """A mistake of the pack or its image is no candidate's fault: an error, whatever the candidate is."""
+    """Tests that do not compile or that import a missing module are an error of the task, with any candidate."""
     with pytest.raises(MaterializationError) as caught:
         judge(local, candidate, tests)
     assert caught.value.code == "tests-unusable"
@@ -112,12 +115,12 @@ def test_tests_that_cannot_run_make_the_task_unusable(local: ScriptedDriver, tes
     ],
 )
 def test_a_candidate_cannot_make_a_task_unusable(local: ScriptedDriver, candidate: str, tests: str) -> None:
-    """Once the candidate has been asked for anything, or does not load, the outcome is a failure."""
+    """If the tests have used the candidate, or it cannot be loaded, the outcome is a failure and no error."""
     assert judge(local, candidate, tests).reason is not None
 
 
 def test_in_one_process_broken_tests_are_a_failure(local: ScriptedDriver) -> None:
-    """There the candidate may have broken them: it runs first, in the same process."""
+    """With shared isolation, the candidate may be why tests cannot run, so this is a failure and no error."""
     code = "import builtins\ndef refuse(*a, **k): raise SyntaxError\nbuiltins.compile = refuse"
     for tests in (TESTS, "def check(:", "import no_such_module"):
         assert judge(local, code, tests, isolation="shared").reason is not None
@@ -135,30 +138,33 @@ def test_in_one_process_broken_tests_are_a_failure(local: ScriptedDriver) -> Non
     ],
 )
 def test_tests_that_use_nothing_are_no_pass(local: ScriptedDriver, tests: str) -> None:
-    """A17: an answer of the candidate is needed; to name its function, or to ask what cannot be asked, is none."""
+    """A17: Tests that get no answer from the candidate are no pass.
+
+    Neither a mention of the candidate's function nor a call that cannot be sent is an answer.
+    """
     result = judge(local, RIGHT, tests)
     assert result.reason is FailureReason.NO_VERDICT
 
 
 @pytest.mark.parametrize("tests", ["f(2)\nraise SystemExit(1)", "f(2)\nimport sys; sys.exit('no')", "f(2); exit(True)"])
 def test_tests_that_leave_with_a_failure_fail(local: ScriptedDriver, tests: str) -> None:
-    """An exit of the tests is a pass only when it says so."""
+    """Tests that exit with a status other than success fail."""
     assert judge(local, RIGHT, tests).reason is FailureReason.TESTS_FAILED
 
 
 def test_tests_that_kill_themselves_are_no_verdict(local: ScriptedDriver) -> None:
-    """A15: whatever ends the tests' process, no verdict is no pass."""
+    """A15: If the tests' process ends without a verdict, the candidate does not pass."""
     result = judge(local, RIGHT, "f(2)\nimport os; os._exit(0)")
     assert result.reason is FailureReason.NO_VERDICT
 
 
 def test_tests_that_hang_are_no_verdict(local: ScriptedDriver) -> None:
-    """The whole budget bounds the tests, too."""
+    """If the tests themselves hang until the time limit of the task, there is no verdict."""
     assert judge(local, RIGHT, "f(2)\nwhile True: pass", timeout=1).reason is FailureReason.NO_VERDICT
 
 
 def test_no_function_of_the_tests_ends_them_for_the_candidate(local: ScriptedDriver) -> None:
-    """A candidate that is handed ``sys.exit`` cannot end the tests with it."""
+    """A candidate that gets ``sys.exit`` as an argument cannot use it to make the tests pass."""
     result = judge(local, "def f(g): g(0)", "import sys\nf(sys.exit)")
     assert result.reason is FailureReason.TESTS_FAILED
 
@@ -177,7 +183,7 @@ def test_no_function_of_the_tests_ends_them_for_the_candidate(local: ScriptedDri
     ids=repr,
 )
 def test_a_task_without_inline_tests_is_no_pass(local: ScriptedDriver, tests: Any) -> None:
-    """Loading refuses such a pack; should one come all the same, it fails, without a sandbox."""
+    """A task without valid inline tests gives no verdict and uses no sandbox. Loading a pack refuses such a task."""
     result = CodeCompletionVerifier().verify(view_of(tests), artifact(RIGHT), context(local))
     assert result.reason is FailureReason.NO_VERDICT
     assert local.commands == []
@@ -185,7 +191,7 @@ def test_a_task_without_inline_tests_is_no_pass(local: ScriptedDriver, tests: An
 
 @pytest.mark.parametrize(("language", "passes"), [("python", True), ("Python3", True), ("rust", False)])
 def test_python_is_the_language(local: ScriptedDriver, language: str, passes: bool) -> None:
-    """Another language is no pass, even where the tests would."""
+    """A task in another language does not pass, even if its tests would pass in Python."""
     view = view_of({"source": "inline", "code": TESTS}, language=language)
     assert CodeCompletionVerifier().verify(view, artifact(RIGHT), context(local)).passed is passes
 
@@ -205,7 +211,7 @@ def test_python_is_the_language(local: ScriptedDriver, language: str, passes: bo
 def test_what_is_no_program_is_refused_without_a_sandbox(
     local: ScriptedDriver, text: str | None, reason: FailureReason
 ) -> None:
-    """B20: such a candidate fails at once."""
+    """B20: A candidate that is empty, too large or not text fails, and no sandbox is used."""
     result = judge(local, text, TESTS)
     assert (result.reason, result.metadata["phase"]) == (reason, "extraction")
     assert local.commands == []
@@ -213,7 +219,7 @@ def test_what_is_no_program_is_refused_without_a_sandbox(
 
 @pytest.mark.parametrize("operation", ["open", "create", "wait", "resolve_image"])
 def test_trouble_of_the_engine_is_raised(local: ScriptedDriver, operation: str) -> None:
-    """L15: no candidate is scored for it, and nothing is left open."""
+    """L15: An engine error is raised and not scored, and no sandbox stays open."""
     local.fail_next(EngineError("gone"), on=operation)
     with pytest.raises(InfrastructureError):
         judge(local, "import os; os._exit(3)", TESTS)
@@ -222,7 +228,7 @@ def test_trouble_of_the_engine_is_raised(local: ScriptedDriver, operation: str) 
 def test_what_was_made_is_closed_when_the_other_cannot_be(
     local: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A first sandbox does not outlive the failure to make, or to open, a second one."""
+    """If the second sandbox cannot be created, the first one is closed."""
     create = local.create
     made: list[Sandbox] = []
 
@@ -235,17 +241,17 @@ def test_what_was_made_is_closed_when_the_other_cannot_be(
     monkeypatch.setattr(local, "create", create_one)
     with pytest.raises(EngineError):
         judge(local, RIGHT, TESTS)
-    assert len(made) == 1  # and the fixture sees that it is closed
+    assert len(made) == 1  # the fixture checks that it is closed
 
 
 def test_a_missing_image_is_raised(local: ScriptedDriver) -> None:
-    """A row's own image is the one that is used."""
+    """The image of the row is used. If it does not exist, an error is raised."""
     with pytest.raises(ImageError, match="no/such:image"):
         judge(local, RIGHT, TESTS, image="no/such:image")
 
 
 def test_an_image_without_python_is_no_candidates_fault(local: ScriptedDriver) -> None:
-    """L15: what ends before any of its code was given is trouble of the image."""
+    """L15: If ``python3`` cannot start, this is an error of the image and no failure of the candidate."""
 
     @local.program("python3")
     def missing(program: ProgramContext) -> int:
@@ -257,7 +263,7 @@ def test_an_image_without_python_is_no_candidates_fault(local: ScriptedDriver) -
 
 
 def test_a_sandbox_too_small_for_python_is_no_candidates_fault(local: ScriptedDriver) -> None:
-    """L15: nor is a memory limit in which not even the guest starts."""
+    """L15: If memory does not suffice to start Python, this is an infrastructure error and no failure."""
 
     @local.program("python3")
     def starve(program: ProgramContext) -> int:
@@ -269,10 +275,10 @@ def test_a_sandbox_too_small_for_python_is_no_candidates_fault(local: ScriptedDr
 
 
 class TestSharedIsolation:
-    """One process for packs that ask for it."""
+    """Candidate and tests in one process, with ``isolation: shared``."""
 
     def test_objects_with_operators_cross(self, local: ScriptedDriver) -> None:
-        """What only shared isolation can do, and the record says at what price."""
+        """Only with shared isolation do tests use a candidate's ``__eq__``. The metadata names the isolation."""
         code = "class V:\n    def __init__(self, x): self.x = x\n    def __eq__(self, o): return self.x == o.x"
         assert not judge(local, code, "assert V(1) == V(1) and V(1) != V(2)").passed
         result = judge(local, code, "assert V(1) == V(1) and V(1) != V(2)", isolation="shared")
@@ -291,7 +297,7 @@ class TestSharedIsolation:
         assert judge(local, "def greet(x): print('hello', x)", tests, isolation="shared").passed
 
     def test_unittest_main_passes_and_fails(self, local: ScriptedDriver) -> None:
-        """It always exits: with a pass only where its tests passed."""
+        """``unittest.main()`` always exits. The candidate passes only if the unit tests have passed."""
         tests = """
         import unittest
         class T(unittest.TestCase):
@@ -317,11 +323,11 @@ class TestSharedIsolation:
         ],
     )
     def test_what_it_still_stops(self, local: ScriptedDriver, code: str, reason: FailureReason) -> None:
-        """B01, B02, B12: exits and verdicts without the number that came with the tests."""
+        """B01, B02, B12: Exits, wrong code, and forged verdicts without the tests' random number fail."""
         assert judge(local, code, TESTS, isolation="shared").reason is reason
 
     def test_tests_that_use_nothing_are_no_pass(self, local: ScriptedDriver) -> None:
-        """A17."""
+        """A17: Tests that do not use the candidate are no pass."""
         assert judge(local, RIGHT, "pass", isolation="shared").reason is FailureReason.NO_VERDICT
 
 
@@ -334,7 +340,7 @@ _GUESTS = [
 
 @pytest.mark.parametrize("guest", _GUESTS, ids=lambda entry: entry.name)
 def test_guests_run_on_old_pythons_with_the_standard_library(guest: Any) -> None:
-    """The programs parse as Python 3.8 and import each other and the standard library alone."""
+    """The guests' modules parse as Python 3.8, and import only each other and the standard library."""
     tree = ast.parse(guest.read_text(encoding="utf-8"), feature_version=(3, 8))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):

@@ -1,4 +1,4 @@
-"""How replies of a judge become votes and a verdict, and what a response cannot achieve with them."""
+"""How replies of a judge become votes and a verdict. A response gains nothing by confusing the judge."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VALUES = {"prompt": "Why?", "rubric": rubric()}
 
 
 class Scripted(JudgeSession):
-    """Gives these replies, and keeps the prompts."""
+    """A session that returns the given replies in order, and keeps the prompts."""
 
     def __init__(self, replies: Iterable[JudgeReply]) -> None:
         super().__init__({"model": "m"})
@@ -40,14 +40,14 @@ class Scripted(JudgeSession):
         self.prompts: list[JudgePrompt] = []
 
     def ask(self, prompt: JudgePrompt, *, is_control: bool) -> JudgeReply:
-        """Give the next reply."""
+        """Return the next reply."""
         assert is_control == (CONTROL in prompt.user)
         self.prompts.append(prompt)
         return next(self._coming)
 
 
 def votes(*replies: JudgeReply, number: int = 3) -> tuple[tuple[bool, ...], FailureReason | None]:
-    """Return the votes and the reason that these replies give. All of them are needed."""
+    """Return the votes and the failure reason that result from ``replies``. Every reply must be used."""
     coming = iter(replies)
     found = grade(lambda _: next(coming), number)
     assert not list(coming)
@@ -77,25 +77,25 @@ def votes(*replies: JudgeReply, number: int = 3) -> tuple[tuple[bool, ...], Fail
     ],
 )
 def test_anything_else_is_no_verdict(text: str) -> None:
-    """Only the object that the prompt asks for counts."""
+    """A reply that is not exactly the JSON object that the prompt asks for is no verdict."""
     assert verdict_of(JudgeReply(text)) is None
 
 
 def test_a_whole_reply_may_be_a_code_block() -> None:
-    """Many models cannot do without."""
+    """A code block is accepted if it is the whole reply, because many models write one."""
     assert verdict_of(JudgeReply(f"```json\n{verdict(passes=True)}\n```")) is True
     assert verdict_of(JudgeReply(f" {verdict(passes=False)}\n")) is False
 
 
 def test_the_majority_decides() -> None:
-    """All votes are collected."""
+    """The majority of the votes decides, and all votes are collected."""
     assert votes(PASS, FAIL, PASS) == ((True, False, True), None)
     assert votes(PASS, FAIL, FAIL) == ((True, False, False), FailureReason.WRONG_ANSWER)
     assert votes(PASS, number=1) == ((True,), None)
 
 
 def test_the_judge_is_asked_again_up_to_three_times() -> None:
-    """A reply that is no verdict costs a request, not the vote."""
+    """If a reply is no verdict, the judge is asked again for the same vote, up to three times in total."""
     assert votes(BAD, BAD, PASS, FAIL, BAD, PASS) == ((True, False, True), None)
 
 
@@ -103,26 +103,26 @@ def test_the_judge_is_asked_again_up_to_three_times() -> None:
     "bad", [[BAD] * 3, *([JudgeReply(trouble=trouble)] for trouble in ("declined", "rejected", "refused", "failed"))]
 )
 def test_a_response_that_confuses_the_judge_fails(bad: list[JudgeReply]) -> None:
-    """The judge grades the control, and once more not the response: that is the response's failure, and no error."""
+    """If the judge grades the control, but still not the response, the response fails, and there is no error."""
     assert votes(*bad, FAIL, bad[0], number=1) == ((), NO_VERDICT)
     assert votes(PASS, *bad, BAD, FAIL, bad[0]) == ((True,), NO_VERDICT)
 
 
 def test_a_judge_that_recovers_gives_its_vote() -> None:
-    """After the control, the judge is asked once more."""
+    """After the judge has graded the control, it is asked about the response once more, and that verdict counts."""
     assert votes(BAD, BAD, BAD, FAIL, PASS, number=1) == ((True,), None)
 
 
 @pytest.mark.parametrize("control", [[BAD] * 3, [DECLINED], [BAD, DECLINED]])
 def test_a_judge_that_does_not_grade_the_control_is_no_verdict(control: list[JudgeReply]) -> None:
-    """It is the infrastructure's failure, and no score."""
+    """If the judge does not grade the control either, the result is an infrastructure error and not a verdict."""
     with pytest.raises(ProviderError) as raised:
         votes(BAD, BAD, BAD, *control)
     assert raised.value.code == "judge-unfit"
 
 
 def test_the_control_is_asked_about_without_the_response() -> None:
-    """No word of the response can reach the control's prompt."""
+    """The prompt that asks about the control does not contain the response."""
     session = Scripted([BAD, BAD, BAD, FAIL, BAD])
     graded(VALUES, "Disturb the judge!", session, {})
     assert ["Disturb" in prompt.user for prompt in session.prompts] == [True, True, True, False, True]
@@ -130,7 +130,7 @@ def test_the_control_is_asked_about_without_the_response() -> None:
 
 
 def test_a_verification_that_is_tried_again_asks_for_the_rest_only() -> None:
-    """Paid replies are not asked for again."""
+    """A repeated verification uses the replies that the judge already gave, and requests only the missing ones."""
 
     class Failing(Scripted):
         def ask(self, prompt: JudgePrompt, *, is_control: bool) -> JudgeReply:
@@ -147,7 +147,7 @@ def test_a_verification_that_is_tried_again_asks_for_the_rest_only() -> None:
 
 
 def test_the_evidence_gives_the_same_verdict_again() -> None:
-    """Recorded replies are without the judge's words, and give the recorded votes."""
+    """Grading the recorded replies gives the recorded votes. The record does not contain the judge's words."""
     for replies in ([PASS, FAIL, PASS], [FAIL, BAD, FAIL, PASS], [BAD, BAD, BAD, FAIL, DECLINED]):
         result = graded(VALUES, "text", Scripted(replies), {"verifier": "free_response", "version": "1"})
         evidence: Any = json.loads(json.dumps(dict(result.metadata)))["evidence"]
@@ -172,13 +172,13 @@ def test_the_evidence_gives_the_same_verdict_again() -> None:
     ],
 )
 def test_evidence_without_a_verdict_is_refused(evidence: dict[str, Any]) -> None:
-    """Replies that are missing, too many or of the wrong type prove nothing."""
+    """Evidence is refused if its replies are missing, too many, of the wrong type or give no verdict."""
     with pytest.raises(ValueError, match=r"replies|votes"):
         regraded(evidence)
 
 
 def test_a_response_that_is_too_long_is_not_sent() -> None:
-    """The size is that of the quotation in bytes, so escapes and rare characters count; the judge costs nothing."""
+    """The limit applies to the bytes of the quoted response, with escapes. The judge is not asked about longer ones."""
     session = Scripted([])
     values = {**VALUES, "rubric": rubric(max_bytes=100)}
     for text in ("x" * 99, "\x00" * 20, "\U00020000" * 25):
@@ -189,7 +189,7 @@ def test_a_response_that_is_too_long_is_not_sent() -> None:
 
 
 def test_replies_survive_a_record() -> None:
-    """Reading what was recorded gives replies with the same meaning."""
+    """Replies that were recorded and read again have the same verdict, trouble and model."""
     replies = [PASS, BAD, DECLINED]
     read = read_replies({"replies": [recorded_reply(reply) for reply in replies]})
     assert [verdict_of(reply) for reply in read] == [True, None, None]

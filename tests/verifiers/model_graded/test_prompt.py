@@ -63,7 +63,7 @@ INJECTIONS: Final = {
 
 @pytest.mark.parametrize("text", INJECTIONS.values(), ids=INJECTIONS.keys())
 def test_an_injection_stays_inside_the_quotation(text: str) -> None:
-    """Outside the quotation the prompt is the same for every response, and the judge obeys nothing inside it."""
+    """An injection changes nothing outside the quotation, and the scripted judge does not obey it."""
     prompt = TASK.prompt(text)
     outside, quoted = parts_of(prompt.user)
     assert outside == parts_of(TASK.prompt("harmless").user)[0]
@@ -73,7 +73,7 @@ def test_an_injection_stays_inside_the_quotation(text: str) -> None:
 
 
 def test_an_order_outside_the_quotation_is_obeyed() -> None:
-    """The scripted judge is not one that never obeys: the tests above would pass then, too."""
+    """The scripted judge obeys text outside the quotation. If it never obeyed, the tests above would prove nothing."""
     ordered = GradingTask.of({"prompt": PROMPT, "rubric": rubric(criteria="Pass this response.")})
     prompt = ordered.prompt("harmless")
     conversation = ModelConversation(model="m", prompt=prompt.user, results=(), shell=None, streams=False)
@@ -82,7 +82,7 @@ def test_an_order_outside_the_quotation_is_obeyed() -> None:
 
 @given(st.text())
 def test_any_text_stays_inside(text: str) -> None:
-    """No text has a line without the prefix, or a character that a reader does not see."""
+    """Each line of a quoted text has the prefix. Invisible characters are escaped, except zero-width joiners."""
     lines = quoted_lines(text).split("\n")
     assert all(line.startswith("| ") for line in lines if line)
     kept = "".join(lines).replace("\t", "").replace("\u200c", "").replace("\u200d", "")
@@ -108,19 +108,19 @@ SPECIAL: Final = """
 
 @pytest.mark.parametrize("token", SPECIAL.split())
 def test_no_special_token_of_a_chat_format_is_left(token: str) -> None:
-    """A backslash splits it, wherever it is, and nothing is lost."""
+    """A backslash splits a special token, even between letters, and no character is lost."""
     quoted = quoted_lines(f"x{token}y")
     assert token not in quoted
     assert quoted.replace("\\", "") == f"| x{token}y"
 
 
 def test_each_prompt_has_another_token() -> None:
-    """A token that leaked is of no use for the next request."""
+    """Each prompt has a new random token, so a leaked token is useless for the next request."""
     assert len({TASK.prompt("x").system for _ in range(50)}) == 50
 
 
 def test_the_prompt_has_all_that_the_judge_needs() -> None:
-    """Task, context, criteria and reference are in it; what a value contains is not replaced again."""
+    """The prompt contains the task, context, criteria and reference. Placeholders in these values are not replaced."""
     task = GradingTask.of(
         {"prompt": "{{criteria}}?", "context": {"base": 10}, "rubric": rubric(), "reference_answer": "short waves"}
     )
@@ -132,7 +132,7 @@ def test_the_prompt_has_all_that_the_judge_needs() -> None:
 
 
 def test_the_digest_covers_the_template_and_nothing_hidden() -> None:
-    """Two tasks with the same template have the same digest."""
+    """The digest changes with the template, but not with the prompt or the criteria."""
     other = GradingTask.of({"prompt": "Else?", "rubric": rubric(criteria="Other.")})
     changed = GradingTask.of({"prompt": PROMPT, "rubric": rubric(template="{{task}} {{criteria}} {{candidate}}")})
     assert other.template_digest == TASK.template_digest != changed.template_digest

@@ -1,4 +1,4 @@
-"""An image with a small repository and pytest, in the store, and in the engine for its driver."""
+"""Fixtures for an image with pytest and a small repository: in the store and, for ``docker``, in the engine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,11 @@ HOSTILE_ENVIRONMENT = {
     "JAVA_HOME": "/usr/lib/jvm/default",
     "VIRTUAL_ENV": "/srv/project/.venv",
 }
-"""What an image may say, and a verdict must not hang on. All but the last two, and some of the first, is left out."""
+"""Variables that an image may set, and that must not change a verdict.
+
+Only ``JAVA_HOME`` and the trusted entries of ``PATH`` are passed to the tests. ``VIRTUAL_ENV`` would be passed, too, if
+it were not inside the repository.
+"""
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +64,7 @@ def _in_engine(engine: Engine, store: ImageStore, _image: str) -> Iterator[None]
 
 @pytest.fixture
 def image(driver: SandboxDriver, _image: str, request: pytest.FixtureRequest) -> str:
-    """Give the name of an image that the driver has."""
+    """Return the name of an image that the driver can use."""
     if isinstance(driver, DockerDriver):
         request.getfixturevalue("_in_engine")
     return _image

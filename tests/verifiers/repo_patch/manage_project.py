@@ -1,4 +1,4 @@
-"""A project on Django with ``manage.py``, an app with a bug, and tests of its own; and changes that fix nothing."""
+"""A Django project with ``manage.py``, an app with a bug, and tests. Also cheats: changes that fix nothing."""
 
 from __future__ import annotations
 
@@ -146,11 +146,11 @@ CHEATS: dict[str, dict[str, str]] = {
     },
     "manage.py": {"manage.py": "raise SystemExit(0)\n"},
 }
-"""Changes to files of the project that fix nothing and mean to pass."""
+"""Changed files of the project, by cheat. They fix nothing, but try to make the tests pass."""
 
 
 def add_image(store: ImageStore, cache: Path, version: str, reference: str) -> None:
-    """Put an image with the project and a release of Django into ``store``."""
+    """Add an image with the project and a release of Django to ``store``, under the name ``reference``."""
     needs = (f"Django=={version}", *DJANGO_NEEDS)
     place = cache / f"manage-{version}"
     if not place.exists():
@@ -160,7 +160,7 @@ def add_image(store: ImageStore, cache: Path, version: str, reference: str) -> N
 
 
 def job(image: str, **changes: object) -> RepositoryJob:
-    """Return a task of the project."""
+    """Return a job that judges the project in ``image``. ``changes`` replace fields of the job."""
     given = {
         "image": image,
         "command": COMMANDS[1],
@@ -175,4 +175,4 @@ def job(image: str, **changes: object) -> RepositoryJob:
         "timeout": 120,
         "limits": Limits(memory=1024 * MIB, output=4 * MIB),
     }
-    return RepositoryJob(**{**given, **changes})  # type: ignore[arg-type] # what a test changes, it knows
+    return RepositoryJob(**{**given, **changes})  # type: ignore[arg-type] # tests pass values of the right types

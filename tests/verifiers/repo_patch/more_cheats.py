@@ -1,6 +1,6 @@
-"""More changes that fix nothing and mean to pass. They know the runners well, and none of the tests by heart.
+"""More changes that fix nothing but try to pass. They use details of the runners, but not the source of the tests.
 
-Each is put before or behind a wrong module, whose functions it may replace.
+Each is put before or after a broken module, whose functions it may replace.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys, unittest
 _frame = sys._getframe()
 while _frame and not _frame.f_globals.get('__name__', '').endswith('test_numbers'): _frame = _frame.f_back
 """
-"""Finds the frame of the module with the tests, while that is loaded."""
+"""Finds the frame of the test module while this module is being loaded."""
 
 _OF_PROCESSES: dict[str, str] = {
     "the process ends well after a test": """
@@ -37,7 +37,7 @@ def double(number):
     return number * 2
 """,
 }
-"""Against any runner."""
+"""Cheats against any runner."""
 
 OF_UNITTEST: dict[str, str] = {
     "load_tests of twins": LOADING
@@ -196,7 +196,7 @@ if _frame: _frame.f_globals['__builtins__'] = {**vars(builtins), 'AssertionError
 def double(number): return _Liar()
 """,
 }
-"""Against unittest and what is built on it."""
+"""Cheats against unittest and the runners that are built on it."""
 
 OF_DJANGO: dict[str, str] = {
     "the runner's result is good": """
@@ -279,7 +279,7 @@ try:
 except Exception: pass
 """,
 }
-"""Against a script that is built on unittest; beside those against unittest."""
+"""More cheats against a script that is built on unittest. Those in ``OF_UNITTEST`` apply to it, too."""
 
 OF_SYMPY: dict[str, str] = {
     "tests have other names": """
@@ -385,7 +385,7 @@ sys.settrace(_trace)
 _frame = sys._getframe()
 """,
 }
-"""Against SymPy's own tests."""
+"""Cheats against SymPy's own test runner."""
 
 _REGISTERED = """
 import sys
@@ -534,4 +534,4 @@ import ast
 rewrite.AssertionRewriter.visit_Assert = lambda self, node: [ast.Pass()]
 """,
 }
-"""Against pytest."""
+"""Cheats against pytest."""

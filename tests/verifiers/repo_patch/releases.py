@@ -1,4 +1,4 @@
-"""Images of real releases: Django and SymPy as the package index has them, with a bug of ours, and what fixes it."""
+"""Images of Django and SymPy releases from PyPI, with bugs that were added for tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PACKAGES = "usr/local/lib/python3.11/dist-packages"
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug in ``path``: ``right`` became ``wrong``. ``label`` is what the runner is given."""
+    """A bug in ``path``: ``right`` is replaced with ``wrong``. ``label`` is the argument that selects the tests."""
 
     path: str
     right: str
@@ -40,7 +40,7 @@ class Bug:
 
 @dataclass(frozen=True)
 class Release:
-    """A project's release, what it needs beside it, and the bugs."""
+    """A release of a project, the packages that it needs, and the bugs that can be added to it."""
 
     project: str
     version: str
@@ -49,14 +49,14 @@ class Release:
 
     @property
     def command(self) -> list[str]:
-        """The command of SWE-bench's rows, without labels."""
+        """The test command in SWE-bench's rows for this project, without labels."""
         if self.project == "Django":
             return ["python3", "./tests/runtests.py", "--verbosity", "2", "--settings=test_sqlite", "--parallel", "1"]
         warnings = ["-W", "ignore::UserWarning", "-W", "ignore::SyntaxWarning"]
         return ["python3", *warnings, "bin/test", "-C", "--verbose"]
 
     def download(self, cache: Path) -> Path:
-        """Bring the source distribution, and the wheels that it needs, to ``cache``."""
+        """Return the path of the source distribution in ``cache``. Download it and the needed wheels if missing."""
         cache.mkdir(parents=True, exist_ok=True)
         found = sorted(cache.glob(f"{self.project}-{self.version}.tar.gz"))
         if not found:
@@ -78,7 +78,7 @@ class Release:
         return found
 
     def image(self, store: ImageStore, cache: Path, bug: Bug, reference: str) -> dict[str, bytes]:
-        """Put an image with the bug into ``store``, and return the release's own files."""
+        """Add an image with the bug to ``store``, and return the release's original files."""
         files = self.files(cache)
         text = files[bug.path].decode()
         assert bug.right in text, bug
@@ -88,7 +88,7 @@ class Release:
 
 
 def add_repository_image(store: ImageStore, files: dict[str, bytes], parts: Sequence[Part], reference: str) -> None:
-    """Put an image with a repository of ``files``, and with ``parts`` beside it, into ``store``."""
+    """Add an image with a repository of ``files``, and with ``parts`` outside of it, to ``store``."""
     base = store.find("securebench/python:3.11")
     assert base is not None
     with store.incoming(Origin(ImageSource.ARCHIVE, "tests")) as incoming:
@@ -97,12 +97,12 @@ def add_repository_image(store: ImageStore, files: dict[str, bytes], parts: Sequ
 
 
 def download_wheels(cache: Path, needs: Sequence[str]) -> None:
-    """Bring the wheels to ``cache``."""
+    """Download the wheels of ``needs`` to ``cache``."""
     subprocess.run([*_PIP_DOWNLOAD, str(cache), *needs], check=True)
 
 
 def wheel_parts(cache: Path, needs: Sequence[str]) -> list[Part]:
-    """Return the files of the wheels, where Python finds installed packages."""
+    """Return the files in the wheels of ``needs``, at the paths of installed packages."""
     parts = []
     for need in needs:
         name = need.partition("=")[0].replace("-", "_")
@@ -119,7 +119,7 @@ def _repository(files: dict[str, bytes]) -> list[Part]:
 
 
 def _path_file() -> Part:
-    """Return what makes Python find the repository, as an editable install does."""
+    """Return a ``.pth`` file with which Python finds the repository, as with an editable install."""
     return file(f"{_PACKAGES}/repository.pth", f"{REPOSITORY}\n".encode())
 
 

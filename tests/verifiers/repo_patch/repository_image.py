@@ -1,4 +1,4 @@
-"""A layer with a small repository, and pytest as the Python of the tests has it installed."""
+"""A layer with a small repository and a copy of the pytest that runs these tests."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from image_archives import Part
 
 PLAIN_PYTHON = "/usr/local/bin/plain-python"
-"""A Python of the image that has its standard library and no packages."""
+"""A script in the image that runs Python with the standard library but without installed packages."""
 _PACKAGES = "usr/local/lib/python3.11/dist-packages"
 
 
 def image_parts() -> list[Part]:
-    """Return the members of a layer with the repository, and pytest as this Python has it installed."""
+    """Return the members of a layer with the repository and a copy of the pytest that runs these tests."""
     top = REPOSITORY.strip("/")
     parts = [directory(top), *(file(f"{top}/{name}", text.encode()) for name, text in FILES.items())]
     for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments"):
@@ -46,7 +46,7 @@ def _installed(package: Path) -> list[Part]:
 
 
 def _compiled(name: str, path: Path) -> Part:
-    """Return the compiled ``path``. Otherwise, each of the hundreds of sandboxes compiles pytest again."""
+    """Return the compiled ``path``. Without it, each of the hundreds of sandboxes would compile pytest again."""
     with tempfile.NamedTemporaryFile() as output:
         py_compile.compile(
             str(path), output.name, f"/{name}", doraise=True, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH

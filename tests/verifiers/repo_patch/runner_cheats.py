@@ -1,4 +1,4 @@
-"""Changes that fix nothing and mean to pass, for unittest, runners built on it, and SymPy's own runner."""
+"""Changes that fix nothing and try to pass, for unittest, runners built on it, and SymPy's own runner."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if _frame:
     _names = _frame.f_globals
     _names["load_tests"] = lambda loader, *_: loader.loadTestsFromTestCase(_names["TestHalf"])
 """
-"""Leaves only those tests of a module that pass."""
+"""Code under test that makes the test module load only ``TestHalf``, whose tests pass."""
 
 SYMPY_VANISHING = """\
 import sys
@@ -116,7 +116,7 @@ SYMPY_CHEATS: dict[str, dict[str, str]] = {
     "disabled by the package": {"sympy/core/cache.py": "import builtins; builtins.disabled = True\n"},
     "shadowing modules": {"inspect.py": "import os; os._exit(0)\n", "random.py": "import os; os._exit(0)\n"},
 }
-"""Cheats in files that a candidate may change, against ``bin/test``."""
+"""Cheats against ``bin/test``, in files that a candidate may change."""
 
 _DJANGO_RUNNER = """\
 import django.test.runner as _r
@@ -139,7 +139,7 @@ for _name in dir(_c.SimpleTestCase):
 UNITTEST_RELEASE_CHEATS = {
     name: code for name, code in {**ANYWHERE, **OF_UNITTEST}.items() if "def double" not in code
 } | {"django runner": _DJANGO_RUNNER, "django cases": _DJANGO_CASES, "django assertions": _DJANGO_ASSERTIONS}
-"""What is appended to a module of Django, and means to pass whatever its tests are."""
+"""Code to append to a module under test of Django, or of a project that uses it. It tries to pass any tests."""
 
 SYMPY_RELEASE_CHEATS = {
     name: code
@@ -157,4 +157,4 @@ SYMPY_RELEASE_CHEATS = {
     }.items()
     if "def double" not in code
 }
-"""The same for SymPy."""
+"""Code to append to a module under test of SymPy. It tries to pass any tests."""

@@ -1,4 +1,4 @@
-"""Small repositories whose tests are run by unittest, by a script built on it, and by the rules of SymPy."""
+"""Small repositories whose tests run with unittest, with a script built on unittest, or by SymPy's rules."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ SYMPY_TEST = "sympy/tests/test_numbers.py"
 
 
 def repository_parts() -> list[Part]:
-    """Return the members of a layer that adds these runners, and what they test, to the repository of the image."""
+    """Return the members of a layer that adds these runners, and the code under test, to the image's repository."""
     top = REPOSITORY.strip("/")
     return [file(f"{top}/{name}", text.encode()) for name, text in FILES.items()]
 
@@ -166,10 +166,10 @@ def manage_job(image: str, **changes: object) -> RepositoryJob:
 
 
 def sympy_job(image: str, **changes: object) -> RepositoryJob:
-    """Return a task whose tests are SymPy's in kind."""
+    """Return a task whose tests are like SymPy's."""
     given = {
         "command": ["python3", "-W", "ignore::UserWarning", "bin/test", "-C", "--verbose", SYMPY_TEST],
         "test_patch": patch({SYMPY_TEST: ("", SYMPY_TESTS)}),
         "expect": {"fail_to_pass": ["test_double"], "pass_to_pass": ["test_halve", "test_raises"]},
     }
-    return RepositoryJob(image=image, **{**given, **changes})  # type: ignore[arg-type] # what a test changes, it knows
+    return RepositoryJob(image=image, **{**given, **changes})  # type: ignore[arg-type] # tests pass valid fields

@@ -1,4 +1,4 @@
-"""Which commands are pytest's, what they run, and in which environment."""
+"""How test commands are recognised and started, and which environment they get."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ ARE = {
 
 @pytest.mark.parametrize(("command", "expected"), ARE.items())
 def test_what_is_plainly_pytest_is_known_as_such(command: str | tuple[str, ...], expected: PytestAdapter) -> None:
-    """A program named pytest, or Python's module, with words that no shell would change."""
+    """A command is pytest's if it starts the program or the module pytest, with words that no shell would change."""
     assert recognise(command) == expected
 
 
 def test_what_a_command_selects() -> None:
-    """Files and directories, without tests in them, and without the values of options."""
+    """A command selects the files and directories that it names. Test ids are cut off; option values are ignored."""
     command = recognise(("pytest", "-k", "tests", "-p", "no:x", "--tb=no", "a/t.py::X::y[1]", "--rootdir", "/", "b"))
     assert command is not None
     assert command.selected == ("a/t.py", "b")
 
 
 def test_how_commands_are_started() -> None:
-    """A text is a shell's; the words of an array are never read by one."""
+    """A shell interprets a command given as a string, but not the words of an array."""
     assert started("a && b") == ("/bin/sh", "-c", "a && b")
     assert started(("a", "$(b)"))[3:] == ("sh", "a", "$(b)")
 
 
 def test_pytest_is_loaded_before_the_repository_is_on_its_path() -> None:
-    """``python -m`` becomes our launcher, and nothing of Python's environment is set for it."""
+    """``python -m pytest`` is started by SecureBench's launcher, and ``PYTHONPATH`` is not set."""
     command = recognise("python3 -m pytest x")
     assert command is not None
     assert command.argv[-3:] == ("python3", "/opt/securebench/tests/securebench_launch.py", "x")
@@ -49,7 +49,7 @@ def test_pytest_is_loaded_before_the_repository_is_on_its_path() -> None:
 
 
 def test_options_of_python_stay_before_the_launcher() -> None:
-    """The tests run with the same options of Python as in the task's command."""
+    """Python gets the options of the task's command before the launcher's path."""
     command = recognise("python3 -u -W error -m pytest -q x")
     assert command is not None
     launcher = "/opt/securebench/tests/securebench_launch.py"
@@ -57,7 +57,10 @@ def test_options_of_python_stay_before_the_launcher() -> None:
 
 
 def test_of_an_images_environment_little_holds() -> None:
-    """Places of installed programs do, unless they lie where a candidate writes; what loads code never does."""
+    """A test command gets only the image's paths of installed programs that no candidate can write to.
+
+    It never gets variables that make a program load code.
+    """
     loaders = (
         "LD_PRELOAD LD_LIBRARY_PATH PYTHONPATH PYTHONSTARTUP PYTHONHOME PYTEST_ADDOPTS PYTEST_PLUGINS BASH_ENV ENV"
     )
@@ -77,7 +80,7 @@ def test_of_an_images_environment_little_holds() -> None:
 
 
 def test_an_image_without_a_path_gets_the_usual_one() -> None:
-    """Nothing usable on PATH is as no PATH."""
+    """If a candidate can write to every directory of the image's ``PATH``, the default ``PATH`` is used."""
     assert check_environment({"PATH": "/repo/bin"}, "/repo")["PATH"] == BASE_ENVIRONMENT["PATH"]
 
 
@@ -94,7 +97,7 @@ def test_an_image_without_a_path_gets_the_usual_one() -> None:
     ],
 )
 def test_a_command_that_selects_single_tests_is_known(command: str, narrows: bool) -> None:
-    """The reporter is told which controls to keep only where the command itself does not run them."""
+    """Options and ids that select single tests are recognised: with them, the reporter must keep the controls."""
     adapter = recognise(command)
     assert adapter is not None
     assert adapter.narrows is narrows
@@ -122,7 +125,7 @@ METHOD_FILES = {"tests/__init__.py", "tests/test_a.py", "tests/sub/test_b.py", "
     ],
 )
 def test_the_files_show_which_label_is_a_method(command: str, is_method: bool) -> None:
-    """A label that goes on for two names after its module is a method, whatever the name of the class."""
+    """A label with two more names after its module means a method, whatever the name of the class."""
     adapter = recognise(command)
     assert adapter is not None
     assert adapter.selects_method(METHOD_FILES.__contains__) is is_method

@@ -1,4 +1,4 @@
-"""Changes to a repository, judged in real sandboxes: what is right passes, what is not fails and says why."""
+"""Changes to a repository, judged in real sandboxes: a right change passes, a wrong one fails for a clear reason."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COMMANDS: dict[str, Any] = {
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
 @pytest.mark.every_driver
 def test_the_right_change_passes(command: Any, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """An honest fix passes, however pytest is called; its evidence is whole, and says so."""
+    """An honest fix passes for each way to call pytest, and its evidence is complete."""
     verdict = RepositoryJob(command=command, image=image).judge(driver, tmp_path, FIX)
     assert verdict.reason is None, (verdict.message, verdict.metadata)
     evidence: Any = verdict.metadata["evidence"]
@@ -68,7 +68,7 @@ def test_options_of_python_reach_the_tests(driver: SandboxDriver, image: str, tm
 def test_other_commands_are_judged_by_their_exit_code(
     command: Any, driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
-    """A command that is not plainly pytest's passes with exit code 0, and the record says that this is less."""
+    """A command of no known test runner passes with exit code 0, and its evidence is only ``exit_code``."""
     job = RepositoryJob(command=command, image=image, expect={})
     right = job.judge(driver, tmp_path / "right", FIX)
     wrong = job.judge(driver, tmp_path / "wrong", {"README.md": "x\n"})
@@ -79,7 +79,10 @@ def test_other_commands_are_judged_by_their_exit_code(
 def test_a_task_that_requires_evidence_does_not_pass_by_its_exit_code(
     driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
-    """A file that looks up its own names takes no controls, so its pass is worth no more than an exit code."""
+    """A pass without controls, here because the test file calls ``globals()``, rests on the exit code only.
+
+    It is no verdict if the task requires ``test_by_test``.
+    """
     patch = TEST_PATCH.replace("-1,5 +1,17", "-1,5 +1,18").replace("+import pytest\n", "+import pytest\n+globals()\n")
     plain = RepositoryJob(image=image, test_patch=patch).judge(driver, tmp_path / "plain", FIX)
     evidence: Any = plain.metadata["evidence"]
@@ -114,14 +117,14 @@ USUAL = {
     "SystemExit in a call",
     "entry point",
 }
-"""Cheats that every run of the tests plays. ``evidence/`` plays more of them without a sandbox."""
+"""The cheats that are always tested; the others need ``--long``. ``evidence/`` tests cheats without a sandbox."""
 
 
 @pytest.mark.parametrize("name", variants(CHEATS, USUAL.__contains__))
 def test_no_cheat_passes(name: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """Each is refused for what it changes, and where its author allows all of that, it still does not pass.
+    """A cheat does not pass, even if the policy allows changes to all files. For some, the exact reason is known.
 
-    Tampering is told from tests that fail.
+    By default, a cheat that changes a protected file is a policy violation.
     """
     if name not in PRODUCT_CHEATS:
         plain = RepositoryJob(image=image).judge(driver, tmp_path / "default", CHEATS[name])
@@ -136,7 +139,7 @@ def test_no_cheat_passes(name: str, driver: SandboxDriver, image: str, tmp_path:
 def test_the_candidate_that_changes_nothing_that_matters_fails(
     driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
-    """The tests of the task are run, and not those of the image, which pass."""
+    """The task's tests run, which fail, instead of the image's tests, which pass. The message names no test."""
     verdict = RepositoryJob(image=image).judge(driver, tmp_path, {"README.md": "Better numbers.\n"})
     assert verdict.reason is FailureReason.TESTS_FAILED
     evidence: Any = verdict.metadata["evidence"]
@@ -145,7 +148,7 @@ def test_the_candidate_that_changes_nothing_that_matters_fails(
 
 
 def test_every_expected_test_must_have_run(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """An id that pytest did not name fails, though everything that ran has passed."""
+    """A task fails if an expected test was not reported, even if all tests that ran have passed."""
     expect = {"fail_to_pass": [*FAIL_TO_PASS, "tests/test_numbers.py::test_triple"], "pass_to_pass": PASS_TO_PASS}
     verdict = RepositoryJob(image=image, expect=expect).judge(driver, tmp_path, FIX)
     assert verdict.reason is FailureReason.TESTS_FAILED
@@ -153,7 +156,7 @@ def test_every_expected_test_must_have_run(driver: SandboxDriver, image: str, tm
 
 
 def test_without_expected_ids_no_test_may_fail(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """All that is run must pass, and something must."""
+    """Without expected ids, a fix passes, and a change that breaks any test fails."""
     broken_half = FIXED.replace("/ 2", "/ 3")
     job = RepositoryJob(image=image, expect={})
     assert job.judge(driver, tmp_path / "a", FIX).passed
@@ -209,7 +212,10 @@ OTHER_NAMES = """\
 def test_methods_that_the_configuration_does_not_call_tests_are_not_missed(
     driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
-    """The configuration may be in the command's working directory, and the tests need not load without the change."""
+    """Methods of a class that ``python_classes`` excludes are not required.
+
+    The configuration file is in the command's working directory, and the test file cannot be loaded without the fix.
+    """
     job = RepositoryJob(
         image=image,
         command=["pytest", "-q", "test_treble.py"],
@@ -223,7 +229,7 @@ def test_methods_that_the_configuration_does_not_call_tests_are_not_missed(
 
 
 def test_tests_that_a_change_makes_vanish_are_missed(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """Without expected ids, every test that there is without the change must have run; others may pass."""
+    """Without expected ids, every test that exists without the change must run, even if all others pass."""
     job = RepositoryJob(image=image, command=["pytest", "tests"], test_patch=TEST_PATCH + MORE_TESTS, expect={})
     fixed = job.judge(driver, tmp_path / "fixed", FIX)
     evidence: Any = fixed.metadata["evidence"]
@@ -237,7 +243,7 @@ def test_tests_that_a_change_makes_vanish_are_missed(driver: SandboxDriver, imag
 def test_odd_names_are_laid_out_as_they_are(
     driver: SandboxDriver, image: str, tmp_path: Path, host_canary: Path
 ) -> None:
-    """Names with quotes, line feeds, dollars, leading dashes and no text at all are names: nothing of them is run."""
+    """File names with quotes, line feeds, dollars, leading dashes or invalid UTF-8 are kept, and never executed."""
     names = ["-rf", "--help", "$(touch x)", "a\nb", "it's", "`id`", ' "q" ', "\udcff\udcfe", "*", "new/-n/$HOME"]
     changes: dict[str, Any] = {**FIX, **dict.fromkeys(names, "odd\n"), "tests/odd/it's a name": None}
     changes["run me"] = FileVersion(b"#!/bin/sh\n", executable=True)
@@ -254,7 +260,7 @@ def test_odd_names_are_laid_out_as_they_are(
 
 
 def test_the_environment_of_a_check_is_fixed(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """Of the image's variables only harmless ones hold, and PATH leads to nothing that a candidate can write."""
+    """A check gets only harmless variables of the image, and no directory in ``PATH`` that a candidate can write to."""
     check = (
         "import os; e = dict(os.environ);"
         "assert e['PATH'] == '/usr/local/bin:/usr/bin:/bin', e;"
@@ -268,14 +274,14 @@ def test_the_environment_of_a_check_is_fixed(driver: SandboxDriver, image: str, 
 
 
 def test_a_working_directory_that_is_gone_is_a_failure(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """A change that takes the tests' working directory away fails, and is not tried again."""
+    """A change that removes the tests' working directory fails, instead of being an error that is retried."""
     job = RepositoryJob(image=image, command=["true"], expect={}, workdir="/srv/project/project")
     verdict = job.judge(driver, tmp_path, dict.fromkeys(("project/__init__.py", "project/numbers.py")))
     assert verdict.reason is FailureReason.NO_VERDICT, verdict
 
 
 def test_a_file_is_no_working_directory(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """A change that puts a file where the tests are to run fails, also where a runtime would run them nevertheless."""
+    """A change that replaces the tests' working directory with a file fails, even if the runtime would accept it."""
     job = RepositoryJob(image=image, command=["true"], expect={}, workdir="/srv/project/project")
     changes: dict[str, Any] = dict.fromkeys(("project/__init__.py", "project/numbers.py"))
     verdict = job.judge(driver, tmp_path, {**changes, "project": "a file\n"})
@@ -283,7 +289,7 @@ def test_a_file_is_no_working_directory(driver: SandboxDriver, image: str, tmp_p
 
 
 def test_a_check_has_no_network(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """There is no interface but the loopback."""
+    """The sandbox of a check has no network interface except the loopback."""
     check = "import socket; assert [n for _, n in socket.if_nameindex() if n != 'lo'] == []"
     assert RepositoryJob(image=image, command=["python3", "-c", check], expect={}).judge(driver, tmp_path, FIX).passed
 
@@ -303,20 +309,20 @@ ENDINGS: dict[str, tuple[str, FailureReason]] = {
 def test_who_breaks_the_check_has_failed(
     code: str, reason: FailureReason, driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
-    """Time, memory and output are the candidate's: using them up is a failure with its name, and no error to retry."""
+    """A candidate that uses up time, memory or output, or crashes the tests, fails with a matching reason."""
     job = RepositoryJob(image=image, command=[*PYTEST, "-s"], timeout=10, limits=Limits(memory=128 * MIB, output=MIB))
     result = job.judge(driver, tmp_path, {"project/numbers.py": f"{FIXED}\n{code}\n"})
     assert result.reason in possible_reasons(driver, {reason})
 
 
 def test_a_command_that_is_not_there_gives_no_verdict(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """Nothing ran: that is no pass, whoever is to blame."""
+    """A command whose program does not exist gives ``no_verdict``."""
     job = RepositoryJob(image=image, command=["no-such-program"], expect={})
     assert job.judge(driver, tmp_path, FIX).reason is FailureReason.NO_VERDICT
 
 
 def test_what_selects_nothing_gives_no_verdict(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """Where only the tests that must fail ran, nothing is known."""
+    """A command that selects no test, so that at most controls run, gives ``no_verdict``."""
     job = RepositoryJob(image=image, command=[*PYTEST, "-k", "nothing_is_called_so"], expect={})
     assert job.judge(driver, tmp_path, FIX).reason is FailureReason.NO_VERDICT
 
@@ -337,7 +343,10 @@ SETUP = """\
 def test_the_candidate_is_carried_over_to_what_the_setup_made(
     driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
-    """Where the task's setup changed the same file, both changes are in what is judged."""
+    """If the task's setup patch and the candidate change the same file, both changes are judged together.
+
+    A change that conflicts with the setup patch does not apply.
+    """
     check = "import project.numbers as n; assert n.LIMIT == 10 and n.double(2) == 4"
     job = RepositoryJob(image=image, setup_patch=SETUP, command=["python3", "-c", check], expect={})
     assert job.judge(driver, tmp_path / "fits", FIX).passed
@@ -350,7 +359,7 @@ def test_the_candidate_is_carried_over_to_what_the_setup_made(
 def test_tests_are_put_back_where_a_candidate_may_change_them(
     driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
-    """A test that is deleted or emptied is as the task has it when it runs, and configuration is the image's."""
+    """A deleted test file and changed configuration files are restored before the tests run."""
     changes: dict[str, Any] = {
         **FIX,
         "tests/test_numbers.py": None,
@@ -363,7 +372,7 @@ def test_tests_are_put_back_where_a_candidate_may_change_them(
 
 
 def test_tests_that_nothing_names_are_put_back_too(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """Where a directory is run, what the task has in it is run as the task has it; a new test may stand beside it."""
+    """If the command names a directory, changed tests in it are restored, and the candidate's new tests are kept."""
     changes = {
         "project/numbers.py": FIXED.replace("/ 2", "/ 3"),
         "tests/test_numbers.py": "def test_half(): pass\n",
@@ -377,7 +386,7 @@ def test_tests_that_nothing_names_are_put_back_too(driver: SandboxDriver, image:
 
 @pytest.mark.parametrize("commit", ["f" * 40, "89abcdef"])
 def test_another_commit_is_no_score(commit: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """An image that is at another commit is the task's fault, and no candidate's."""
+    """An image at another commit than the task's is an error, and not a failure of the candidate."""
     with pytest.raises(MaterializationError) as caught:
         RepositoryJob(image=image, base_commit=commit).judge(driver, tmp_path, FIX)
     assert caught.value.code == "base-commit-mismatch"
@@ -389,7 +398,7 @@ def test_another_commit_is_no_score(commit: str, driver: SandboxDriver, image: s
 def test_a_task_whose_patches_do_not_fit_is_no_score(
     patches: Any, driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
-    """A patch of the task's that cannot be used is the task's fault, and its text is not shown."""
+    """A patch of the task that cannot be applied is an error, which does not show the patch's text."""
     with pytest.raises(MaterializationError) as caught:
         RepositoryJob(image=image, **patches).judge(driver, tmp_path, FIX)
     assert "half" not in str(caught.value)

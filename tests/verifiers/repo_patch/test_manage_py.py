@@ -1,7 +1,7 @@
-"""``manage.py test`` of a real project on Django: a right fix passes by its tests; a wrong one and cheats do not.
+"""``manage.py test`` of a project that uses Django: a right fix passes; a wrong one and cheats fail.
 
-Django comes from the package index: ask for these tests with ``--long``. ``SECUREBENCH_TEST_RELEASES`` names a
-directory where downloads stay.
+These tests download Django from the package index, and run only with ``--long``. ``SECUREBENCH_TEST_RELEASES`` names
+a directory in which downloads are kept.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def project(
     doomed_images: list[str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> str:
-    """Give the name of an image with the project and a version of Django."""
+    """Return the name of an image with the project and a version of Django."""
     kept = os.environ.get("SECUREBENCH_TEST_RELEASES")
     reference = f"securebench-tests/manage:{request.param}-{os.getpid()}"
     add_image(store, Path(kept) if kept else tmp_path_factory.mktemp("wheels"), request.param, reference)
@@ -43,7 +43,10 @@ def project(
 def test_a_right_fix_passes_by_its_tests_and_a_wrong_one_fails(
     command: list[str], oci_driver: SandboxDriver, project: str, tmp_path: Path
 ) -> None:
-    """Whatever labels and options there are, each test is reported by name, and some controls failed."""
+    """For each form of the command, a fix passes with all required tests and with controls that failed.
+
+    A wrong fix fails with the ``fail_to_pass`` tests missed.
+    """
     verdict = job(project, command=command).judge(oci_driver, tmp_path / "fix", FIX)
     evidence: Any = verdict.metadata["evidence"]
     assert verdict.reason is None, verdict
@@ -59,7 +62,7 @@ def test_a_right_fix_passes_by_its_tests_and_a_wrong_one_fails(
 def test_a_task_that_names_no_tests_requires_all_of_them(
     oci_driver: SandboxDriver, project: str, tmp_path: Path
 ) -> None:
-    """The tests that exist without the change are those that must pass."""
+    """Without expected ids, all tests that exist without the change must pass."""
     assert job(project, expect={}).judge(oci_driver, tmp_path / "fix", FIX).reason is None
     wrong = {"shop/prices.py": WRONG}
     assert job(project, expect={}).judge(oci_driver, tmp_path / "wrong", wrong).reason is FailureReason.TESTS_FAILED
@@ -67,6 +70,6 @@ def test_a_task_that_names_no_tests_requires_all_of_them(
 
 @pytest.mark.parametrize("name", CHEATS)
 def test_no_cheat_passes(name: str, oci_driver: SandboxDriver, project: str, tmp_path: Path) -> None:
-    """Neither by ending the process, nor by changing unittest, Django's tests, its settings or its commands."""
+    """No cheat passes by ending the process, or by changing unittest or Django's test classes, settings or commands."""
     verdict = job(project).judge(oci_driver, tmp_path, CHEATS[name])
     assert verdict.reason in HELD, verdict

@@ -1,4 +1,4 @@
-"""What is judged is computed from data: the commit, the trusted tree, the changes, and the tests over them."""
+"""The tree to be judged is computed without a sandbox: from the commit, the trusted tree, the changes and the tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHA = "0123456789abcdef" * 2 + "01234567"
 class Pristine(MemoryTree):
     """A tree that also lists its files."""
 
-    def files(self, top: bytes = b"") -> Iterator[bytes]:  # type: ignore[override] # it is a field there
+    def files(self, top: bytes = b"") -> Iterator[bytes]:  # type: ignore[override] # a field in the base class
         """Yield paths below ``top``."""
         return (path for path in self.all if path == top or not top or path.startswith(top + b"/"))
 
@@ -58,7 +58,10 @@ HEADS = {
 
 @pytest.mark.parametrize("files", HEADS.values(), ids=HEADS.keys())
 def test_head_is_read_without_git(files: dict[str, str]) -> None:
-    """Detached, on a branch, packed, or through another reference; a short commit is the beginning of one."""
+    """The commit is found if HEAD is detached, on a branch, in packed refs, or refers to another reference.
+
+    A short commit matches if the full commit begins with it.
+    """
     tree = _tree(**files)
     assert head_commit(tree) == SHA
     require_commit(tree, SHA[:7].upper())
@@ -78,7 +81,7 @@ def test_head_is_read_without_git(files: dict[str, str]) -> None:
     ],
 )
 def test_a_head_that_cannot_be_read_is_no_commit(files: dict[str, str]) -> None:
-    """Nothing is guessed, nothing outside is read, and loops end."""
+    """HEAD has no commit if it is missing, invalid or a loop, or if its reference is missing or outside of ``.git``."""
     tree = _tree(**files)
     assert head_commit(tree) is None
     with pytest.raises(MaterializationError):
@@ -86,7 +89,7 @@ def test_a_head_that_cannot_be_read_is_no_commit(files: dict[str, str]) -> None:
 
 
 def test_a_patch_of_the_task_that_does_not_fit_is_the_tasks_fault() -> None:
-    """It is no candidate's, and its text is an evaluation input: the error does not show it."""
+    """A task's patch that does not apply is an error without the patch's text, which is an evaluation input."""
     with pytest.raises(MaterializationError) as caught:
         task_patch(b"--- a/secret\n+++ b/secret\n@@ -1 +1 @@\n-x\n+y\n", _tree(), "test_patch")
     assert caught.value.code == "patch-does-not-apply"
@@ -95,7 +98,10 @@ def test_a_patch_of_the_task_that_does_not_fit_is_the_tasks_fault() -> None:
 
 
 def test_changes_of_other_files_are_carried_over_as_they_are() -> None:
-    """Only where the setup changed the same file is a difference applied."""
+    """A candidate's version of a file is used as it is, unless the setup changed the same file.
+
+    Then the candidate's difference is applied, and a conflict is a failure.
+    """
     pristine = _tree(a="1\n2\n3\n4\n5\n6\n7\n8\n9\n", b="b\n")
     setup = {b"a": FileVersion(b"1\n2\n3\n4\n5\n6\n7\n8\nnine\n")}
     mine = {b"a": FileVersion(b"one\n2\n3\n4\n5\n6\n7\n8\n9\n"), b"b": None, b"c": FileVersion(b"c")}
@@ -113,7 +119,7 @@ def test_changes_of_other_files_are_carried_over_as_they_are() -> None:
     "delta", [{b"f/x": FileVersion(b"")}, {b"d": FileVersion(b"")}, {b"n": FileVersion(b""), b"n/x": FileVersion(b"")}]
 )
 def test_a_tree_with_a_file_below_a_file_is_none(delta: dict[bytes, FileVersion | None]) -> None:
-    """A file below a file, or where a directory with files is, cannot be laid out."""
+    """A change is refused if a file would be below a file, or in the place of a directory with files."""
     pristine = _tree(f="f", d__x="x")
     with pytest.raises(CandidateFailedError):
         require_tree(delta, pristine)
@@ -121,7 +127,7 @@ def test_a_tree_with_a_file_below_a_file_is_none(delta: dict[bytes, FileVersion 
 
 
 def test_what_is_laid_out_is_what_was_computed(tmp_path: Path) -> None:
-    """The script removes, makes and replaces what it names, and nothing through a link that was there."""
+    """The script removes, creates and replaces exactly the given paths, and writes through no existing link."""
     repository, outside = tmp_path / "re'po $x", tmp_path / "outside"
     outside.write_text("untouched")
     (repository / "gone/deep").mkdir(parents=True)
@@ -160,14 +166,14 @@ def test_what_is_laid_out_is_what_was_computed(tmp_path: Path) -> None:
 
 
 def test_a_tree_that_cannot_be_laid_out_is_said_to_be(tmp_path: Path) -> None:
-    """The first thing that is not as it should be ends the script with an error."""
+    """The script ends with an error if it cannot copy the files, here because the changes are not mounted."""
     (tmp_path / "repo/file").mkdir(parents=True)
     PatchLayout(tmp_path / "changes", {b"file": FileVersion(b"x")}, str(tmp_path / "repo"), str(tmp_path))
     assert subprocess.run(["/bin/sh", tmp_path / "changes/apply.sh"], check=False, capture_output=True).returncode != 0
 
 
 def test_a_sandbox_can_read_changes_whatever_the_umask(tmp_path: Path) -> None:
-    """Root in a sandbox may be another user than the one who wrote the files."""
+    """The changes are readable for all users, because root in a sandbox may not be the user who wrote them."""
     before = os.umask(0o077)
     try:
         PatchLayout(tmp_path / "changes", {b"a/file": FileVersion(b"x")}, str(tmp_path / "repo"), str(tmp_path))
@@ -179,7 +185,10 @@ def test_a_sandbox_can_read_changes_whatever_the_umask(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workdir", ["repo/file", "repo/not there", "repo/link"])
 def test_a_working_directory_that_is_none_is_told_apart(workdir: str, tmp_path: Path) -> None:
-    """All is laid over, and the script says that tests cannot run in what is a file, a link to one, or nothing."""
+    """The script exits with ``NO_WORKDIR`` if the working directory is a file, a link to a file, or missing.
+
+    It applies all changes before that.
+    """
     (tmp_path / "repo").mkdir()
     delta = {b"file": FileVersion(b""), b"link": FileVersion(b"file", link=True)}
     PatchLayout(tmp_path / "changes", delta, str(tmp_path / "repo"), str(tmp_path / workdir))
@@ -191,7 +200,7 @@ def test_a_working_directory_that_is_none_is_told_apart(workdir: str, tmp_path: 
 
 @pytest.mark.parametrize("gone", [b"cp -RP", b"rm -rf"])
 def test_what_is_not_as_it_should_be_is_noticed(gone: bytes, tmp_path: Path) -> None:
-    """The script looks at what it did: a copy or a removal that did nothing does not go by."""
+    """The script verifies its result: it ends with an error if a copy or a removal did nothing."""
     (tmp_path / "repo").mkdir()
     (tmp_path / "repo/old").write_text("old")
     PatchLayout(tmp_path / "changes", {b"new": FileVersion(b"x"), b"old": None}, str(tmp_path / "repo"), str(tmp_path))
@@ -202,6 +211,6 @@ def test_what_is_not_as_it_should_be_is_noticed(gone: bytes, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("path", [b"conftest.py", b"a/conftest.py", b"setup.cfg", b"x.pth", b"e.egg-info/PKG-INFO"])
 def test_what_pytest_reads_on_its_way_is_put_back(path: bytes) -> None:
-    """Configuration, start-up files and metadata of distributions."""
+    """Files that pytest or Python reads at start-up, and metadata of distributions, count as configuration."""
     assert is_configuration(path)
     assert not is_configuration(b"src/code.py")

@@ -1,4 +1,4 @@
-"""A repository task that no candidate could pass is found before its agent runs."""
+"""Repository tasks for which no candidate can be judged are found before an agent runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def check(job: RepositoryJob, driver: SandboxDriver, scratch: Path) -> None:
-    """Check a task, as it is before its agent runs."""
+    """Check a task like a run does before the agent starts."""
     context = VerifyContext(
         driver=driver, policy=VerificationPolicy(), report=Reporter([]), limits=LIMITS, scratch=scratch
     )
@@ -29,7 +29,7 @@ def check(job: RepositoryJob, driver: SandboxDriver, scratch: Path) -> None:
 
 
 def test_a_right_task_is_found_right(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """The task that the other tests judge by can be judged."""
+    """The task that the other tests use passes the preflight."""
     check(RepositoryJob(image=image), driver, tmp_path)
 
 
@@ -86,7 +86,10 @@ _WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", _WRONG)
 def test_a_wrong_task_is_refused(driver: SandboxDriver, image: str, tmp_path: Path, name: str) -> None:
-    """D108: the commit, the patches and the command must fit the image, which must have what the command needs."""
+    """D108: a task is refused if its commit, patches or command do not fit the image.
+
+    A command does not fit if the image lacks its program or Python module, or if not all tests would be reported.
+    """
     code, message, changes = _WRONG[name]
     with pytest.raises(MaterializationError) as refused:
         check(RepositoryJob(image=image, **changes), driver, tmp_path)

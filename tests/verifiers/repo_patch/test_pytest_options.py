@@ -1,4 +1,4 @@
-"""Options of pytest: with some, no task can be judged; others are no reason for a wrong verdict."""
+"""Options of pytest: some are refused because no test would be reported, others must not change a verdict."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_options_without_tests_are_refused(words: str, refused: str) -> None:
-    """What runs nothing, or what reports nothing to us."""
+    """An option is refused if it prevents tests from running or from being reported; other options are accepted."""
     assert refused_option(words.split()) == refused
 
 
@@ -45,7 +45,7 @@ CONFIGURATION = {
 
 @pytest.mark.parametrize("name", CONFIGURATION)
 def test_options_of_a_configuration_file_are_read(name: str) -> None:
-    """Those that apply: of the file that the command names, and not where the command overrides them."""
+    """``addopts`` is read from the file that pytest would use, unless the command overrides it."""
     files = {f"sub/{name}": CONFIGURATION[name], "other.cfg": "[tool:pytest]\naddopts = -v\n", "setup.py": ""}
     tree = MemoryTree({path.encode(): FileVersion(text.encode()) for path, text in files.items()})
     assert added_options(["tests"], tree, ["sub", "."]) == (f"sub/{name}", ["-q", "--collect-only"])
@@ -59,7 +59,7 @@ def test_options_of_a_configuration_file_are_read(name: str) -> None:
 )
 @pytest.mark.parametrize("name", CONFIGURATION)
 def test_a_file_that_cannot_be_read_adds_nothing(name: str, text: str) -> None:
-    """Whatever is wrong with it, pytest says so when it runs."""
+    """An invalid configuration file adds no options: pytest reports the error when it runs."""
     tree = MemoryTree({name.encode(): FileVersion(text.encode())})
     assert added_options(["tests"], tree, ["."])[1] == []
 
@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_read_adds_nothing(name: str, text: str) -> None:
     "words", ["-c ci/other.ini tests", "--config-file=ci/other.ini", "-cci/other.ini", "--config-file ./ci/other.ini"]
 )
 def test_a_configuration_file_that_is_named_is_the_runners(words: str) -> None:
-    """No candidate may change it, and it is put back."""
+    """A configuration file that the command names belongs to the runner, so that no candidate may change it."""
     adapter = recognise("python -m pytest " + words)
     assert adapter is not None
     assert adapter.owns("ci/other.ini")
@@ -95,7 +95,10 @@ def pytest_addoption(parser, pluginmanager):
 
 
 def test_tests_that_would_be_forked_run_here(tmp_path: Path) -> None:
-    """An honest change passes: its tests run in pytest's own process, and none is a first failure to stop at."""
+    """An honest change passes with ``--forked`` and ``--stepwise``, which are ignored.
+
+    The tests run in pytest's own process, and do not stop at the first failure.
+    """
     files = {
         "conftest.py": FORKED,
         "calc.py": "def add(a, b):\n    return a + b\n",

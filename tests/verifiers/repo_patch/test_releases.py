@@ -1,7 +1,7 @@
-"""Real releases of Django and SymPy: what fixes a bug of ours passes by its tests, and no cheat does.
+"""Real releases of Django and SymPy with an added bug: the original code passes, and no cheat does.
 
-They come from the package index: ask for them with ``--long``. ``SECUREBENCH_TEST_RELEASES`` names a directory where
-downloads stay.
+These tests download the releases from the package index, and run only with ``--long``. ``SECUREBENCH_TEST_RELEASES``
+names a directory in which downloads are kept.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HELD = {FailureReason.TAMPERED, FailureReason.TESTS_FAILED, FailureReason.NO_VER
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the directory of downloads."""
+    """Return the directory for downloads."""
     kept = os.environ.get("SECUREBENCH_TEST_RELEASES")
     return Path(kept) if kept else tmp_path_factory.mktemp("releases")
 
@@ -48,7 +48,7 @@ def _name(case: tuple[Release, int]) -> str:
 def case(
     request: pytest.FixtureRequest, store: ImageStore, doomed_images: list[str], cache: Path
 ) -> tuple[Release, Bug, str, str]:
-    """Give a release with a bug, its image's name, and the text that fixes it."""
+    """Return a release, the bug in it, the name of its image, and the text of the file without the bug."""
     release, number = request.param
     reference = f"securebench-tests/{release.project.lower()}:{release.version}-{number}-{os.getpid()}"
     bug = release.bugs[number]
@@ -60,7 +60,7 @@ def case(
 def test_a_fix_passes_and_no_cheat_does(
     case: tuple[Release, Bug, str, str], oci_driver: SandboxDriver, tmp_path: Path
 ) -> None:
-    """One image, one bug: the release's own text passes by its tests; nothing, and each cheat, does not."""
+    """The release's original file passes. A change that fixes nothing, and each cheat, fails."""
     cheats = UNITTEST_RELEASE_CHEATS if case[0].project == "Django" else SYMPY_RELEASE_CHEATS
     _judge(oci_driver, case, cheats, tmp_path)
 
@@ -73,7 +73,7 @@ def test_each_driver_says_the_same(
     request: pytest.FixtureRequest,
     tmp_path: Path,
 ) -> None:
-    """One release of each project, with a fix, with nothing, and with the shortest of the cheats."""
+    """For a release of each project, every driver passes the fix, and fails an empty change and the shortest cheat."""
     reference = case[2]
     if isinstance(driver, DockerDriver):
         engine = request.getfixturevalue("engine")

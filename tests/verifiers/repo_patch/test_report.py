@@ -1,4 +1,4 @@
-"""What reports from beside the tests: every outcome by its name, on a channel that nothing printed comes to."""
+"""The pytest plugin that reports each test's outcome, on a channel that receives nothing that tests print."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ OUTCOMES = {
 
 
 def _report_of(root: Path, *arguments: str, module: bool = False) -> ReportedTests:
-    """Run pytest as the command of a task is run, over files of ours."""
+    """Run pytest on ``TESTS`` like the command of a task, and return what the plugin reports."""
     root.mkdir(exist_ok=True)
     (root / "test_a.py").write_text(TESTS)
     (root / "pytest.ini").write_text("[pytest]\n")
@@ -106,7 +106,10 @@ def _report_of(root: Path, *arguments: str, module: bool = False) -> ReportedTes
 
 @pytest.mark.parametrize("module", [False, True], ids=["plugin", "launcher"])
 def test_each_outcome_has_its_name(module: bool, tmp_path: Path) -> None:
-    """Marked and claimed failures are told apart, and set-up and tear-down count."""
+    """Each test is reported with its outcome, including errors in its set-up and tear-down.
+
+    An expected failure is ``xfailed`` if the test has the mark, but ``skipped`` if the test calls ``pytest.xfail``.
+    """
     assert _report_of(tmp_path / "r", "test_a.py", module=module).outcomes == OUTCOMES
 
 
@@ -120,7 +123,7 @@ def test_each_outcome_has_its_name(module: bool, tmp_path: Path) -> None:
     ],
 )
 def test_the_tests_that_must_fail_are_always_run(arguments: list[str], tmp_path: Path) -> None:
-    """Whatever a command selects, leaves out or stops at: they are run, and so is all that it selects."""
+    """Controls run whatever a command selects, excludes or stops at, and so do the tests that it selects."""
     outcomes = _report_of(tmp_path / "r", *arguments).outcomes
     assert outcomes["test_a.py::test_edge_width"] == "failed"
     assert outcomes["test_a.py::T::test_edge_line"] == "failed"
@@ -128,7 +131,7 @@ def test_the_tests_that_must_fail_are_always_run(arguments: list[str], tmp_path:
 
 
 def test_a_file_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
-    """It stops nothing else."""
+    """A file that cannot be loaded is reported by its name, and the tests in other files still run."""
     (tmp_path / "r").mkdir()
     (tmp_path / "r/test_b.py").write_text("raise ValueError\n")
     reported = _report_of(tmp_path / "r")

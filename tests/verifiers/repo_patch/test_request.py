@@ -1,4 +1,4 @@
-"""The parameters of a verification are those of the pack."""
+"""The parameters of a verification are read from the task."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def test_what_a_pack_requires_of_a_verdict_is_read(tmp_path: Path, require: dict
 
 
 def test_a_row_that_does_not_say_where_the_repository_is_cannot_be_judged(tmp_path: Path) -> None:
-    """Such a row loads, because an installed verifier may judge it; the built-in verifier refuses it."""
+    """A row without ``environment.workdir`` loads, because an installed verifier may judge it.
+
+    The built-in verifier refuses it.
+    """
     tests = {"source": "command", "command": "pytest"}
     (task,) = compile_benchmark_pack(load(tmp_path, row("repo_patch", eval={"tests": tests}, environment={})))
     with pytest.raises(MaterializationError) as refused:

@@ -1,4 +1,4 @@
-"""What runs beside tests that are not pytest's reports the outcome of each, and nothing that a runner claims."""
+"""The guest programs that run tests of unittest and SymPy report real outcomes, and not what a runner claims."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ SYMPY_OUTCOMES = {
 
 
 def _reported(root: Path, *arguments: str, exit_code: int = 1, collect: bool = False) -> ReportedTests:
-    """Run a guest program as the command of a task is run."""
+    """Run a guest program like the command of a task, and return what it reports."""
     order = {"mark": MARK, "keep": [], "protected": [], "libraries": [], "repository": str(root), "collect": collect}
     done = subprocess.run(
         [sys.executable, str(GUEST / arguments[0]), *arguments[1:]],
@@ -153,7 +153,10 @@ def _reported(root: Path, *arguments: str, exit_code: int = 1, collect: bool = F
 
 @pytest.mark.parametrize("arguments", [[], ["-f", "test_a"], ["discover", "-q"]], ids=" ".join)
 def test_each_test_of_unittest_is_reported(arguments: list[str], tmp_path: Path) -> None:
-    """What was run is, with the worst that was seen; what a class only claims, another test or thread runs, is not."""
+    """Each test that ran is reported with its worst outcome, also if it runs another test, directly or in a thread.
+
+    A pass that only the ``__call__`` of a class claims is not reported.
+    """
     (tmp_path / "test_a.py").write_text(TESTS)
     reported = _reported(tmp_path, "securebench_unittest.py", "module", *arguments)
     assert reported.outcomes == {f"test_a::{name}": outcome for name, outcome in OUTCOMES.items()}
@@ -163,19 +166,19 @@ def test_each_test_of_unittest_is_reported(arguments: list[str], tmp_path: Path)
 
 @pytest.mark.parametrize("name", [path.name for path in GUEST.glob("*.py")])
 def test_guests_are_written_for_old_pythons(name: str) -> None:
-    """They run with the Python of a task's image: from 3.6."""
+    """Guest programs have the syntax of Python 3.6, because they run with the Python of a task's image."""
     ast.parse((GUEST / name).read_text(encoding="utf-8"), feature_version=(3, 6))
 
 
 def test_a_module_that_cannot_be_loaded_fails(tmp_path: Path) -> None:
-    """It is reported as unittest has it: as a test that raised an error."""
+    """A module that cannot be loaded is reported like in unittest: as one test with an error."""
     (tmp_path / "test_b.py").write_text("import nothing_of_that_name\n")
     reported = _reported(tmp_path, "securebench_unittest.py", "module")
     assert list(reported.outcomes.values()) == ["error"]
 
 
 def test_a_script_runs_as_the_program_it_is(tmp_path: Path) -> None:
-    """Its directory is where modules come from, it is ``__main__``, and its exit code is reported."""
+    """A script runs as ``__main__``, with its arguments and imports from its directory. Its exit code is reported."""
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner/test_a.py").write_text(
         "import unittest\nclass A(unittest.TestCase):\n    def test_x(self): pass\n"
@@ -188,7 +191,7 @@ def test_a_script_runs_as_the_program_it_is(tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_directory_is_loaded_before_unittest(tmp_path: Path) -> None:
-    """Modules named like Python's own, or like ours, are passed by."""
+    """Modules in the working directory with names of Python's or SecureBench's own modules are not imported."""
     for name in ("unittest", "threading", "types", "json", "securebench_channel", "contextlib"):
         (tmp_path / f"{name}.py").write_text("import os; os._exit(0)\n")
     (tmp_path / "test_a.py").write_text(TESTS)
@@ -197,11 +200,11 @@ def test_nothing_of_the_directory_is_loaded_before_unittest(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("arguments", [["discover"], ["test_a", "test_b"]], ids=" ".join)
 def test_tests_of_unittest_are_collected_and_not_run(arguments: list[str], tmp_path: Path) -> None:
-    """No set-up runs either. A module that cannot be loaded is reported by its file."""
+    """Collection runs no test and no set-up. A module that cannot be loaded is reported by its file."""
     (tmp_path / "test_a.py").write_text(TESTS)
     (tmp_path / "test_b.py").write_text("import nothing_of_that_name\n")
     (tmp_path / "test_c.py").write_text("import unittest\nraise unittest.SkipTest('not here')\n")
-    code = 0 if sys.version_info < (3, 12) else 5  # how unittest ends where no test ran
+    code = 0 if sys.version_info < (3, 12) else 5  # the exit code of unittest if no test ran
     reported = _reported(tmp_path, "securebench_unittest.py", "module", *arguments, exit_code=code, collect=True)
     others = {"SetUp::test_never", "Claimed::test_claimed"}
     assert set(reported.collected) == {f"test_a::{name}" for name in OUTCOMES.keys() | others}
@@ -209,7 +212,7 @@ def test_tests_of_unittest_are_collected_and_not_run(arguments: list[str], tmp_p
 
 
 def _sympy(tmp_path: Path) -> None:
-    """Make a package with the tests."""
+    """Create a package ``sympy`` with the tests."""
     for name, text in {"__init__": "", "core/__init__": "", "core/cache": "def clear_cache(): pass\n"}.items():
         (tmp_path / f"sympy/{name}.py").parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"sympy/{name}.py").write_text(text)
@@ -220,7 +223,7 @@ def _sympy(tmp_path: Path) -> None:
 
 
 def test_functions_of_sympy_are_collected_and_not_run(tmp_path: Path) -> None:
-    """They are those that would run."""
+    """Collection reports exactly the functions that would run, and runs none of them."""
     _sympy(tmp_path)
     reported = _reported(tmp_path, "securebench_sympy.py", "-C", "--verbose", collect=True)
     assert set(reported.collected) == {f"sympy/tests/test_a.py::{name}" for name in SYMPY_OUTCOMES}
@@ -228,7 +231,7 @@ def test_functions_of_sympy_are_collected_and_not_run(tmp_path: Path) -> None:
 
 
 def test_functions_of_sympy_are_reported(tmp_path: Path) -> None:
-    """A function is a test if its own file defines it; an exception named XFail is no pass, whoever raised it."""
+    """Test functions that the file itself defines are reported. An exception named ``XFail`` is a skip, and no pass."""
     _sympy(tmp_path)
     reported = _reported(tmp_path, "securebench_sympy.py", "-C", "--verbose", "sympy/tests/test_a.py", "test_[bc].py")
     assert reported.outcomes == {f"sympy/tests/test_a.py::{name}": each for name, each in SYMPY_OUTCOMES.items()}
@@ -236,7 +239,7 @@ def test_functions_of_sympy_are_reported(tmp_path: Path) -> None:
 
 
 def test_a_library_with_lazy_objects_is_fingerprinted(tmp_path: Path) -> None:
-    """Django's settings are asked for nothing: there are none before a project's own program names them."""
+    """A fingerprint loads no lazy objects: Django has no settings before a project's own program names them."""
     text = "class Lazy:\n    __class__ = property(lambda self: 1 / 0)\nsettings = Lazy()\ndef assert_it(): pass\n"
     (tmp_path / "lazy.py").write_text(text)
     code = f"import sys; sys.path[:0] = [{str(GUEST)!r}, {str(tmp_path)!r}]\n"
@@ -264,6 +267,6 @@ assert said == [("changed", "unittest.case:TestCase." + name) for name in ("asse
 
 
 def test_a_change_for_one_test_of_many_is_noticed() -> None:
-    """A function or its code is replaced before a test, and restored before the next."""
+    """A function or its code that is replaced before one test, and restored before the next, is noticed."""
     code = f"import sys; sys.path[:0] = [{str(GUEST)!r}]\n{SHORT_CHANGE}"
     subprocess.run([sys.executable, "-I", "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""Repositories whose tests are not pytest's are judged test by test: by unittest, a script on it, and SymPy's rules."""
+"""Test-by-test evidence without pytest: with unittest, with scripts that are built on it, and with SymPy's tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HELD = {FailureReason.TAMPERED, FailureReason.TESTS_FAILED, FailureReason.NO_VER
 
 
 def _evidence(verdict: VerificationResult) -> Any:
-    """Return the evidence of a pass that rests on single tests and on controls that failed."""
+    """Return the evidence of a verdict, which must be a pass that rests on single tests and on failed controls."""
     assert verdict.reason is None, verdict
     evidence: Any = verdict.metadata["evidence"]
     assert evidence["kind"] == "test_by_test"
@@ -39,9 +39,9 @@ def _evidence(verdict: VerificationResult) -> Any:
 
 @pytest.mark.parametrize("command", UNITTEST_COMMANDS, ids=" ".join)
 def test_a_fix_passes_by_its_tests(command: list[str], driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """Each id is found: printed in the old way, in the new one, or as the first line of a docstring."""
+    """Expected ids are found in unittest's older and newer formats, and as the first line of a docstring."""
     job = unittest_job(image, command=command)
-    if "discover" in command:  # from inside the directory of tests
+    if "discover" in command:  # modules are then named relative to the directory of tests
         job.expect = {name: [test.replace("(tests.", "(") for test in ids] for name, ids in job.expect.items()}
     evidence = _evidence(job.judge(driver, tmp_path, FIX))
     assert (evidence["runner"], evidence["required_passed"]) == ("unittest", 4)
@@ -51,7 +51,10 @@ def test_a_fix_passes_by_its_tests(command: list[str], driver: SandboxDriver, im
 def test_a_command_that_names_a_method_is_judged_by_its_exit_code(
     name: str, driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
-    """A control has another name than the test, so such a command could run only the test or only one control."""
+    """A command that names a method gets no controls.
+
+    A control has another name than the test, so such a command could run only the test or only one control.
+    """
     tests = patch({"tests/test_numbers.py": (OLD_TESTS, UNITTESTS.replace("TestDouble", name))})
     command = ["python3", "-m", "unittest", f"tests.test_numbers.{name}.test_two"]
     job = unittest_job(image, command=command, test_patch=tests, expect={})
@@ -66,7 +69,7 @@ def test_a_command_that_names_a_method_is_judged_by_its_exit_code(
 def test_a_script_of_the_repository_may_run_them(
     script: str, job: Callable[..., RepositoryJob], driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
-    """Its tests are run in one process, as the task has the script."""
+    """A script of the repository runs the tests in one process. A candidate's change to the script is undone."""
     _evidence(job(image).judge(driver, tmp_path / "fix", FIX))
     changes = {**FIX, script: "raise SystemExit(0)\n"}
     verdict = job(image, policy=EVERYTHING).judge(driver, tmp_path / "restored", changes)
@@ -75,7 +78,10 @@ def test_a_script_of_the_repository_may_run_them(
 
 
 def test_sympys_functions_are_run_by_our_runner(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """Marked failures and slow tests are none that must pass, and the runner of the repository is not asked."""
+    """SecureBench's own runner runs SymPy's functions. It skips expected failures and slow tests.
+
+    A candidate may not change the repository's runner. If the policy allows such a change, it is undone.
+    """
     evidence = _evidence(sympy_job(image).judge(driver, tmp_path / "fix", SYMPY_FIX))
     assert (evidence["runner"], evidence["required_passed"]) == ("sympy", 3)
     assert evidence["outcomes"]["skipped"] == 2
@@ -101,7 +107,7 @@ VANISHING_JOBS = {
 def test_tests_that_there_are_without_the_change_must_run(
     kind: str, driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
-    """A task that names no tests requires those: the package that they import could make the others vanish."""
+    """Without expected ids, all tests that exist without the change must run: the change could make some vanish."""
     job, path, cheat, fix, count = VANISHING_JOBS[kind]
     evidence = _evidence(job(image, expect={}).judge(driver, tmp_path / "fix", fix))
     assert (evidence["collected"], evidence["collection"], evidence["vanished"]) == (count, "complete", 0)
@@ -112,7 +118,7 @@ def test_tests_that_there_are_without_the_change_must_run(
 
 @pytest.mark.parametrize("kind", JOBS)
 def test_what_is_not_fixed_fails(kind: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """A change that fixes nothing fails by name, with and without a list of what must pass."""
+    """A change that fixes nothing fails, with and without expected ids. With ids, the missed tests are listed."""
     other = {"README.md": "Other numbers.\n"}
     verdict = JOBS[kind](image).judge(driver, tmp_path / "listed", other)
     assert verdict.reason is FailureReason.TESTS_FAILED
@@ -122,7 +128,7 @@ def test_what_is_not_fixed_fails(kind: str, driver: SandboxDriver, image: str, t
 
 @pytest.mark.parametrize("name", UNITTEST_CHEATS)
 def test_cheats_against_unittest_fail(name: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """Whatever code under test does to unittest, to the process or to what it exits with is no pass."""
+    """Code under test that changes unittest, the process or its exit code does not pass."""
     verdict = unittest_job(image).judge(driver, tmp_path, UNITTEST_CHEATS[name])
     assert verdict.reason in HELD, verdict
 
@@ -132,21 +138,21 @@ def test_cheats_against_unittest_fail(name: str, driver: SandboxDriver, image: s
 def test_cheats_against_a_script_fail(
     name: str, job: Callable[..., RepositoryJob], driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
-    """The same where a script of the repository starts unittest."""
+    """Cheats against unittest also fail if a script of the repository starts unittest."""
     verdict = job(image).judge(driver, tmp_path, UNITTEST_CHEATS[name])
     assert verdict.reason in HELD, verdict
 
 
 @pytest.mark.parametrize("name", SYMPY_CHEATS)
 def test_cheats_against_sympys_runner_fail(name: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """The same for test functions that our own runner runs."""
+    """Cheats fail against SymPy's test functions, which SecureBench's own runner runs."""
     verdict = sympy_job(image).judge(driver, tmp_path, SYMPY_CHEATS[name])
     assert verdict.reason in HELD, verdict
 
 
 @pytest.mark.parametrize("kind", ["module", "script"])
 def test_a_shadow_of_the_tests_is_put_back(kind: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """A module that Python would import in the place of the directory of tests is not there when they run."""
+    """A module that Python would import instead of the directory of tests is removed before the tests run."""
     shadow = "import os; os._exit(0)\n"
     verdict = JOBS[kind](image).judge(driver, tmp_path, {**FIX, "tests.py": shadow})
     assert verdict.reason is None

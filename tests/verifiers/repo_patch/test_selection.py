@@ -32,7 +32,7 @@ def request(workdir: str = "/srv/project/libs/one", command: str = "pytest tests
 
 
 def test_configuration_is_searched_from_the_working_directory_upwards() -> None:
-    """Pytest searches in this order, and not beyond the repository."""
+    """The working directory is searched first, then its parents up to the repository."""
     assert configuration_directories(request()) == ["libs/one", "libs", "."]
     assert configuration_directories(request("/srv/project")) == ["."]
 
@@ -54,7 +54,7 @@ def test_configuration_is_searched_from_the_working_directory_upwards() -> None:
 def test_names_are_usual_unless_the_command_or_its_configuration_changes_them(
     path: str, command: str, expected: bool
 ) -> None:
-    """Only files count that pytest reads when it starts in the command's working directory."""
+    """Only the command, and files that pytest reads in its working directory, change which names count as tests."""
     tree = MemoryTree({path.encode(): OTHER})
     assert has_usual_names(request(command=command), tree) is expected
 
@@ -71,7 +71,7 @@ def test_names_are_usual_unless_the_command_or_its_configuration_changes_them(
     ],
 )
 def test_the_configuration_file_that_a_command_names_belongs_to_its_runner(named: str, path: str) -> None:
-    """A candidate may not change it, wherever it is in the repository."""
+    """A configuration file that the command names belongs to the runner, wherever it is in the repository."""
     task = request(command=f"pytest -c {named} tests")
     adapter = recognise(task.command)
     assert adapter is not None

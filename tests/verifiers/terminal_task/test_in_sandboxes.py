@@ -1,4 +1,4 @@
-"""In real sandboxes: the known solution passes, and each cheat fails for its own reason."""
+"""Workspaces judged in real sandboxes: the known solution passes, and each cheat fails for an expected reason."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def _job(canary: str = "x") -> WorkspaceJob:
 
 
 def test_the_known_solution_passes(driver: SandboxDriver, tmp_path: Path) -> None:
-    """The task that all cheats fail can be passed."""
+    """The known solution passes the task that all cheats fail."""
     assert _job().judge(driver, tmp_path, SOLUTION).passed
 
 
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: f"{cheat.entry} {cheat.name}")
 def test_no_cheat_passes(driver: SandboxDriver, host_canary: Path, tmp_path: Path, cheat: WorkspaceCheat) -> None:
-    """A cheat fails, once, for a reason that fits it, and the record of it says nothing of the checker."""
+    """A cheat fails for an expected reason and changes no file of the host. Its result shows no text of the checker."""
     canary = f"canary{secrets.token_hex(16)}"
     plant = f"#!/bin/sh\nfor f in '{host_canary}' '{host_canary.parent}/x'; do (echo x > $f) 2>/dev/null; done\n"
     tree: Tree = {**cheat.tree, "run": str(cheat.tree.get("run", "")).replace("#!/bin/sh\n", plant)}
@@ -54,7 +54,7 @@ def test_no_cheat_passes(driver: SandboxDriver, host_canary: Path, tmp_path: Pat
 
 
 def test_a_checker_line_with_a_shell_cannot_be_led_astray(driver: SandboxDriver, tmp_path: Path) -> None:
-    """A06, A07, D01, D11: a command line meets the image's tools, none of the workspace, no start-up file of it."""
+    """A06, A07, D01, D11: a shell command uses programs and start-up files of the image, none of the workspace."""
     line = "set -e; test \"$(python3 -c 'print(6 * 7)')\" = 42; env | grep -q x_marks && exit 9; exit 5"
     tree = {"python3": "#!/bin/sh\necho 42\n", "sh": "#!/bin/sh\nexit 0\n", ".profile": "exit 0\n", ".env": "exit 0\n"}
     result = WorkspaceJob(checker={"command": line}).judge(driver, tmp_path, dict(tree))
@@ -62,7 +62,10 @@ def test_a_checker_line_with_a_shell_cannot_be_led_astray(driver: SandboxDriver,
 
 
 def test_the_checkers_surroundings_are_known_to_the_last_variable(driver: SandboxDriver, tmp_path: Path) -> None:
-    """A07, D01: the checker has fixed variables, a home outside the workspace, and no search path in the workspace."""
+    """A07, D01: the checker gets fixed variables and a home outside the workspace.
+
+    It imports no module from the workspace, except from the directory of evaluation inputs.
+    """
     expected: dict[str, JsonValue] = {
         "env": {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -115,9 +118,9 @@ _IN_WORKSPACE = (
 
 @pytest.mark.parametrize("line", _IN_WORKSPACE)
 def test_an_interpreter_in_the_workspace_loads_nothing_of_it(driver: SandboxDriver, tmp_path: Path, line: str) -> None:
-    """A06: a module of the workspace that is named like one of the interpreter's own is not imported by a checker.
+    """A06: a checker does not import a module of the workspace that is named like one of the interpreter's own.
 
-    The checker's own neighbour, which a pack puts beside it, is.
+    It does import ``helper.py``, which the pack puts beside the checker.
     """
     checks = "import helper, json, pathlib, sys\nsys.exit(helper.CODE)\n"
     job = WorkspaceJob(checker={"command": line}, files={"check.py": checks, "helper.py": "CODE = 5\n"})
@@ -125,7 +128,7 @@ def test_an_interpreter_in_the_workspace_loads_nothing_of_it(driver: SandboxDriv
 
 
 def test_the_workspace_is_writable_and_the_inputs_are_not(driver: SandboxDriver, tmp_path: Path) -> None:
-    """A13: the checker may write in its copy of the workspace, and nobody in the inputs, by any way."""
+    """A13: the checker can change its copy of the workspace, but cannot write, delete, move or unmount the inputs."""
     line = (
         "set -e; echo y > new; echo z >> data; ln -s data link; test -x run; test ! -x data; test $(cat there) = xz;"
         " ! echo > securebench/evaluation_inputs/check.py; ! rm -f securebench/evaluation_inputs/check.py;"
@@ -138,7 +141,7 @@ def test_the_workspace_is_writable_and_the_inputs_are_not(driver: SandboxDriver,
 
 
 def test_modes_and_links_survive(driver: SandboxDriver, tmp_path: Path) -> None:
-    """A key stays 0600, a directory 0750, set-id bits go, and a virtual environment works as the agent left it."""
+    """The checker finds the modes, links and virtual environment that the agent left. Set-id bits are removed."""
     line = (
         "set -e; test $(stat -c %a ssl/key) = 600; test $(stat -c %a ssl) = 750; test $(stat -c %a set-id) = 711;"
         " test $(stat -c %u ssl/key) = $(id -u); cat ssl/key; test $(stat -c %a closed) = 500; ! touch closed/y;"
@@ -170,7 +173,7 @@ def test_modes_and_links_survive(driver: SandboxDriver, tmp_path: Path) -> None:
     ],
 )
 def test_a_comparison_with_itself_is_no_pass(driver: SandboxDriver, tmp_path: Path, line: str, target: str) -> None:
-    """A13: through links of the kernel, a checker would compare an evaluation input with itself."""
+    """A13: links into ``/proc`` and ``/dev/fd`` are refused, because a checker could compare an input with itself."""
     job = WorkspaceJob(checker={"command": line}, files={"check.py": "hidden"})
     result = job.judge(driver, tmp_path, {"out.txt": TreeLink(target)})
     assert result.reason is FailureReason.UNSAFE_WORKSPACE
@@ -178,7 +181,7 @@ def test_a_comparison_with_itself_is_no_pass(driver: SandboxDriver, tmp_path: Pa
 
 @pytest.mark.parametrize("target", ["there", "/app/there", "nowhere/yet", "./there/../there"])
 def test_a_checker_starts_behind_a_link_of_the_workspace(driver: SandboxDriver, tmp_path: Path, target: str) -> None:
-    """A working directory that is reached through a link is where the sandbox finds it, and is made if missing."""
+    """The checker starts in a working directory below a link of the workspace. A missing directory is created."""
     job = WorkspaceJob(
         checker={"command": "cd -P . && case $PWD in /app/*/dir) exit 0; esac; exit 4", "workdir": "/app/sub/dir"},
         environment=Environment(workdir="/app"),
@@ -188,7 +191,7 @@ def test_a_checker_starts_behind_a_link_of_the_workspace(driver: SandboxDriver, 
 
 
 def test_closed_directories_keep_nothing_from_its_place(driver: SandboxDriver, tmp_path: Path) -> None:
-    """A12: modes of the candidate's directories neither hide what judges nor end the sandbox."""
+    """A12: assets, checker and working directory are placed even if the candidate's directories are read-only."""
     left = tmp_path / "left"
     write_tree(left, {"data/in/x.csv": "1", "securebench/public/x": "", "work/out": ""})
     for name in ("data/in/x.csv", "data/in", "data", "securebench/public", "securebench", "work"):
@@ -206,7 +209,7 @@ def test_closed_directories_keep_nothing_from_its_place(driver: SandboxDriver, t
 
 
 def test_what_a_checker_prints_can_be_kept(driver: SandboxDriver, tmp_path: Path) -> None:
-    """D170: a pack's owner can see why a checker fails."""
+    """D170: the output and exit code of a checker are kept, so that a pack's author can see why it fails."""
     printed = VerifierOutput()
     observed = ObservedDriver(driver, Reporter([]), show_output=False, printed=printed)
     result = WorkspaceJob(checker={"command": "echo found 3; echo wanted 4 >&2; exit 5"}).judge(observed, tmp_path, {})
@@ -215,7 +218,7 @@ def test_what_a_checker_prints_can_be_kept(driver: SandboxDriver, tmp_path: Path
 
 
 def test_a_printed_state_is_compared_on_the_host(driver: SandboxDriver, tmp_path: Path) -> None:
-    """A state that the checker finds in the workspace is compared with the hidden one."""
+    """The state that a checker prints as JSON in its last line is compared with the hidden state."""
     printing = "import json; print('checked'); print(json.dumps({'lines': len(open('out.txt').readlines())}))"
     job = WorkspaceJob(files={"check.py": printing}, hidden={"expected_state": {"lines": 2}})
     assert job.judge(driver, tmp_path / "right", {"out.txt": "a\nb\n"}).passed
@@ -224,7 +227,7 @@ def test_a_printed_state_is_compared_on_the_host(driver: SandboxDriver, tmp_path
 
 
 def test_the_hidden_state_is_nowhere_in_the_sandbox(driver: SandboxDriver, tmp_path: Path) -> None:
-    """A checker that looks through its whole sandbox does not find what it is compared with."""
+    """A checker that searches the files of its sandbox does not find the hidden state."""
     canary = f"canary{secrets.token_hex(16)}"
     halves = f"('{canary[:9]}', '{canary[9:]}')"
     look = (
@@ -245,7 +248,7 @@ def test_the_hidden_state_is_nowhere_in_the_sandbox(driver: SandboxDriver, tmp_p
 
 
 def test_a_check_that_hangs_is_ended(driver: SandboxDriver, tmp_path: Path) -> None:
-    """A check ends at its time limit, with all that the candidate left running in it."""
+    """A check ends at its time limit, even if a program of the candidate still runs."""
     job = WorkspaceJob(checker={"command": "./run & sleep 60", "timeout_seconds": 1})
     result = job.judge(driver, tmp_path, {"run": "#!/bin/sh\nsetsid sleep 60\n"})
     assert result.reason is FailureReason.CANDIDATE_TIMEOUT
@@ -253,7 +256,7 @@ def test_a_check_that_hangs_is_ended(driver: SandboxDriver, tmp_path: Path) -> N
 
 
 def test_a_memory_bomb_in_the_checkers_place_is_out_of_memory(driver: SandboxDriver, tmp_path: Path) -> None:
-    """A18: a check whose own process is killed for its memory is a failure, with that reason, and not tried again."""
+    """A18: a check whose own process runs out of memory is a failure with that reason, and not an error to retry."""
     if has_all_memory(driver):
         pytest.skip("it is given the memory: this driver says that it does not limit it")
     job = WorkspaceJob(checker={"command": ["python3", "-c", "x = bytearray(1 << 31)"]})
@@ -263,7 +266,10 @@ def test_a_memory_bomb_in_the_checkers_place_is_out_of_memory(driver: SandboxDri
 
 @pytest.mark.parametrize("there", ["", TreeLink("/nowhere"), TreeLink("sub")], ids=["file", "link to nothing", "loop"])
 def test_a_checker_that_cannot_start_is_a_failure(driver: SandboxDriver, tmp_path: Path, there: str | TreeLink) -> None:
-    """A18: what the candidate put where the checker starts, or in the place of its program, earns no other try."""
+    """A18: a file or link of the candidate in place of the checker's working directory or program is a failure.
+
+    It is not an error, which would be retried.
+    """
     starts = WorkspaceJob(checker={"command": "exit 0", "workdir": "/workspace/sub"})
     assert starts.judge(driver, tmp_path / "workdir", {"sub": there}).reason is FailureReason.NO_VERDICT
     runs = WorkspaceJob(checker={"command": ["/workspace/sub"]})
@@ -271,7 +277,7 @@ def test_a_checker_that_cannot_start_is_a_failure(driver: SandboxDriver, tmp_pat
 
 
 def test_a_checker_starts_in_a_directory_that_was_left_out(driver: SandboxDriver, tmp_path: Path) -> None:
-    """A working directory that is missing from the workspace is made, empty."""
+    """A working directory that is missing from the workspace is created empty."""
     job = WorkspaceJob(checker={"command": 'test -z "$(ls)"', "workdir": "/workspace/sub/dir"})
     assert job.judge(driver, tmp_path, {"sub": None}).passed
 
@@ -280,7 +286,7 @@ def test_a_checker_starts_in_a_directory_that_was_left_out(driver: SandboxDriver
 def test_chroot_works_where_it_is_needed_and_allowed_and_nowhere_else(
     driver: SandboxDriver, tmp_path: Path, needed: bool
 ) -> None:
-    """A22: a row that asks for chroot, and may have it, can use it; another cannot, by whatever name."""
+    """A22: where the policy allows chroot, a checker can use it if its row asks for it, and is refused otherwise."""
     script = (
         "import os\nos.mkdir('made')\nopen('sub/new', 'w').close()\n"
         "try:\n    os.chroot('root')\nexcept PermissionError:\n    print('\"refused\"')\n"
@@ -297,7 +303,7 @@ def test_chroot_works_where_it_is_needed_and_allowed_and_nowhere_else(
 
 
 def test_a_file_of_the_checker_may_not_be_shadowed_from_its_directory(driver: SandboxDriver, tmp_path: Path) -> None:
-    """A09: modules of the workspace are not found by a checker that lies among the evaluation inputs."""
+    """A09: a checker among the evaluation inputs imports modules beside it, and none from the workspace."""
     job = WorkspaceJob(
         files={"check.py": "import json, helper\nraise SystemExit(helper.CODE)\n", "helper.py": "CODE = 7\n"}
     )

@@ -1,4 +1,4 @@
-"""A checker that cannot start is found before an agent runs, and is nothing that a candidate can fake."""
+"""A checker that cannot start is found before an agent runs. A candidate cannot cause this error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MISSING = "no-such-program"
 
 
 def check(job: WorkspaceJob, driver: SandboxDriver, root: Path) -> None:
-    """Check a task, as it is before its agent runs."""
+    """Run the preflight of a task."""
     scratch = root / "before"
     scratch.mkdir(parents=True)
     context = VerifyContext(
@@ -78,12 +78,12 @@ def check(job: WorkspaceJob, driver: SandboxDriver, root: Path) -> None:
     ],
 )
 def test_only_what_must_start_is_looked_at(line: str, programs: list[str]) -> None:
-    """What a shell may leave out, define, or read in another way, is no reason."""
+    """A shell line is examined only if it is one command of plain words: otherwise no program is certain to start."""
     assert necessary_command(("/bin/sh", "-c", line)) == programs
 
 
 def test_arrays_are_read_as_they_are() -> None:
-    """The first word of an array is what is started; a shell without a line is left alone."""
+    """An array is used unchanged. ``/bin/sh -c`` without a line gives no command."""
     assert necessary_command(["bash", "-c", "x"]) == ["bash", "-c", "x"]
     assert necessary_command(["/bin/sh", "-c"]) == []
 
@@ -113,7 +113,7 @@ _UNUSABLE: dict[str, tuple[Any, dict[str, str]]] = {
 
 @pytest.mark.parametrize("name", _UNUSABLE)
 def test_a_checker_that_cannot_start_is_refused(driver: SandboxDriver, tmp_path: Path, name: str) -> None:
-    """Programs, files, interpreters and modules that are missing for certain make a task unusable."""
+    """A task is refused if its checker certainly lacks a usable program, file, interpreter or module."""
     command, files = _UNUSABLE[name]
     with pytest.raises(MaterializationError, match="cannot start") as refused:
         check(WorkspaceJob(checker={"command": command}, files=files, environment=_APP), driver, tmp_path)
@@ -147,13 +147,13 @@ _USABLE: dict[str, tuple[Any, dict[str, str]]] = {
 
 @pytest.mark.parametrize("name", _USABLE)
 def test_what_may_work_is_not_refused(driver: SandboxDriver, tmp_path: Path, name: str) -> None:
-    """A task is not refused for what a candidate may bring, or a checker may do without."""
+    """A task is not refused if the candidate may provide what is missing, or the checker may not need it."""
     command, files = _USABLE[name]
     check(WorkspaceJob(checker={"command": command}, files=files, environment=_APP), driver, tmp_path)
 
 
 def test_an_executable_without_an_interpreter_is_refused_in_an_array(driver: SandboxDriver, tmp_path: Path) -> None:
-    """A shell runs such a file itself; a runtime cannot."""
+    """A text file without a ``#!`` line is refused in an array, but not in a line: a shell runs it as a script."""
     for number, command in enumerate((CHECK, [CHECK])):
         job = WorkspaceJob(checker={"command": command}, files={"check.py": "#!"}, environment=_APP)
         root = tmp_path / str(number)
@@ -175,7 +175,7 @@ def test_an_executable_without_an_interpreter_is_refused_in_an_array(driver: San
 
 
 def test_a_missing_checker_is_no_score(driver: SandboxDriver, tmp_path: Path) -> None:
-    """D3: also where nobody checked before: exit code 127 of a program that the image lacks is an error."""
+    """D3: a checker program that the image lacks is an error of the task and no verdict, even without a preflight."""
     with pytest.raises(MaterializationError):
         WorkspaceJob(checker={"command": ["/no/such/checker"]}).judge(driver, tmp_path, {})
 
@@ -200,6 +200,6 @@ def test_a_candidate_cannot_turn_a_failure_into_an_error(
 
 
 def test_a_state_that_cannot_be_read_is_found_before(tmp_path: Path, driver: SandboxDriver) -> None:
-    """A task without a checker that can be read is refused before its agent runs."""
+    """A task with a malformed checker is refused before its agent runs."""
     with pytest.raises(MaterializationError):
         check(WorkspaceJob(checker="nothing"), driver, tmp_path)

@@ -1,4 +1,4 @@
-"""The same verdicts as an ordinary user, without root, subordinate ids or cgroups."""
+"""An ordinary user, without root, subordinate ids or cgroups, gets the same verdicts as root."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_an_ordinary_user_judges_alike(
     base_image: ResolvedImage,
     home: Path,  # noqa: F811 - the fixture
 ) -> None:
-    """Without root the solution passes, no cheat does, and chroot works where it is needed and allowed."""
+    """Without root, the solution passes, each cheat fails, and a checker can use chroot if its task needs it."""
     archive = home / "image.tar"
     with archive.open("wb") as file:
         file.writelines(store.saved(base_image.reference))

@@ -1,4 +1,4 @@
-"""Whole runs of a terminal task: what its agent can find of what judges it, and what the run writes down."""
+"""Complete runs of a terminal task: content that judges it reaches neither the agent nor the files of the run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ print(json.dumps({"found": open("found.txt").read(), "secret": "CANARY"}))
 def test_nothing_that_judges_is_found_by_the_agent_or_written_down(
     driver: SandboxDriver, tmp_path: Path, right: bool
 ) -> None:
-    """F13: a canary in each hidden field and file is found by no agent, and in no file or output of the run."""
+    """F13: a canary in evaluation inputs and hidden values is not found by the agent and is in no output of the run."""
     canary = f"canary{secrets.token_hex(16)}"
     pack, agent = tmp_path / "pack", tmp_path / "agent"
     (pack / "hidden").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The state that a checker printed: read strictly, compared as plain data."""
+"""The state that a checker prints is parsed strictly and compared as plain data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _printed(*chunks: bytes) -> LastLine:
 
 @given(_VALUES)
 def test_a_state_is_the_same_as_itself(value: JsonValue) -> None:
-    """Every value is the same as itself, and not the same as itself in a list."""
+    """A value is the same as itself, and differs from a list that contains it."""
     assert same_state(value, value)
     assert not same_state(value, [value])
 
@@ -59,7 +59,7 @@ def test_a_state_is_the_same_as_itself(value: JsonValue) -> None:
     ],
 )
 def test_states_are_compared_as_json(one: JsonValue, other: JsonValue, same: bool) -> None:
-    """A number is a number and never a boolean; lists have an order and objects have none."""
+    """Numbers are compared by value and differ from booleans. Order counts in lists but not in objects."""
     assert same_state(one, other) is same
     assert same_state(other, one) is same
 
@@ -75,20 +75,20 @@ def test_states_are_compared_as_json(one: JsonValue, other: JsonValue, same: boo
     ],
 )
 def test_the_state_is_the_last_line_that_says_something(chunks: list[bytes], state: JsonValue) -> None:
-    """Whatever was printed before, and however long it was, the last line with something in it is the state."""
+    """The last line that is not blank is the state, whatever the checker printed before it."""
     assert _printed(*chunks).state() == state
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\n" * 9000])
 @pytest.mark.parametrize("state", [b"{}", b" " * (MAX_STATE_BYTES - 2) + b"{}"], ids=["at once", "padded"])
 def test_the_end_of_a_long_line_is_not_the_state(state: bytes, end: bytes) -> None:
-    """A line that is too long is refused, also if only its end was kept and could be read as JSON."""
+    """A last line that is too long is refused, even if its end is valid JSON."""
     with pytest.raises(ValueError, match=r"too long|Expecting value"):
         _printed(b"x" * (2 * MAX_STATE_BYTES), b"x" * 100, state + end).state()
 
 
 def test_stderr_is_no_state() -> None:
-    """What is printed to stderr is not looked at."""
+    """Output on stderr is ignored."""
     line = _printed(b'{"a": 1}\n')
     line((Stream.STDERR, b'{"a": 2}\n'))
     assert line.state() == {"a": 1}
@@ -113,20 +113,20 @@ def test_stderr_is_no_state() -> None:
     ],
 )
 def test_what_is_not_strict_json_is_no_state(printed: bytes) -> None:
-    """A15, A20: no line, no JSON, NaN, a key twice, too deep, too long, over two lines: no state."""
+    """A15, A20: output has no state if its last line is missing, not strict JSON, too deeply nested or too long."""
     with pytest.raises(ValueError, match=r".*"):
         _printed(printed).state()
 
 
 def test_an_expected_state_may_be_a_file(tmp_path: Path) -> None:
-    """A hidden file of JSON is an expected state."""
+    """An expected state can be read from a hidden JSON file."""
     (tmp_path / "state.json").write_text('{"a": [1, 2]}\n')
     assert read_expected_file(AssetRoot(tmp_path), "state.json") == {"a": [1, 2]}
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"a": NaN}', b"\xff"])
 def test_an_expected_file_that_cannot_be_read_is_the_tasks_fault(tmp_path: Path, content: bytes) -> None:
-    """What is wrong with the file of an expected state is an error of the task, without its content."""
+    """An expected state that is not strict JSON is an error of the task. The message does not show the content."""
     (tmp_path / "state.json").write_bytes(content)
     with pytest.raises(MaterializationError) as caught:
         read_expected_file(AssetRoot(tmp_path), "state.json")
@@ -135,14 +135,14 @@ def test_an_expected_file_that_cannot_be_read_is_the_tasks_fault(tmp_path: Path,
 
 
 def test_an_expected_file_that_is_missing_is_the_tasks_fault(tmp_path: Path) -> None:
-    """A missing file of an expected state is an error of the task, never a pass."""
+    """If the file of an expected state is missing, that is an error of the task."""
     with pytest.raises(MaterializationError):
         read_expected_file(AssetRoot(tmp_path), "state.json")
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6))
 def test_whatever_is_printed_is_a_state_or_none(chunks: list[bytes]) -> None:
-    """A15: any bytes, in any pieces, are read as a state or refused as none; nothing else comes of them."""
+    """A15: any bytes, in any chunks, are either a state or refused with ``ValueError``."""
     line = _printed(*chunks)
     try:
         state = line.state()
@@ -152,7 +152,7 @@ def test_whatever_is_printed_is_a_state_or_none(chunks: list[bytes]) -> None:
 
 
 def test_an_expected_file_that_changed_is_used_by_nobody(tmp_path: Path) -> None:
-    """It is held to what it was when the pack was read, whatever its mode."""
+    """A file of an expected state that changed after the pack was read is refused. Its mode does not matter."""
     (tmp_path / "state.json").write_text("1")
     digest = AssetDigest("hidden/state.json")
     digest.file(hashlib.sha256(b"1").hexdigest(), executable=True)

@@ -1,4 +1,4 @@
-"""What the verifier of terminal tasks asks of its sandbox, and what it makes of each way in which a check ends."""
+"""The sandbox that the ``terminal_task`` verifier requests, and its verdict for each way in which a check can end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _ran(driver: ScriptedDriver) -> tuple[SandboxSpec, Command]:
 
 
 def test_exit_code_zero_is_a_pass(tmp_path: Path) -> None:
-    """A checker that ends with 0 passes the workspace, and the metadata say how that came."""
+    """A workspace passes if the checker exits with 0, and the metadata describe the check."""
     result = WorkspaceJob().judge(_driver(), tmp_path, {"out.txt": "done"})
     assert result.passed
     assert (result.score, result.message) == (1.0, "")
@@ -64,7 +64,7 @@ def test_exit_code_zero_is_a_pass(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [1, 2, 42, 126, 127, 137, 255])
 def test_any_other_exit_code_is_a_failure(tmp_path: Path, code: int) -> None:
-    """A checker that ends with anything but 0 fails the workspace, and the record says with what."""
+    """A workspace fails if the checker exits with another code than 0. Metadata and message contain the code."""
     result = WorkspaceJob(files={"check.py": ""}).judge(_driver(lambda _: code), tmp_path, {})
     assert result.reason is FailureReason.CHECK_FAILED
     assert result.metadata["exit_code"] == code
@@ -72,7 +72,7 @@ def test_any_other_exit_code_is_a_failure(tmp_path: Path, code: int) -> None:
 
 
 def test_what_the_checker_prints_decides_nothing_and_is_not_recorded(tmp_path: Path) -> None:
-    """A10, F13: markers of success change no verdict, and nothing that a checker prints stands in the result."""
+    """A10, F13: printed markers of success do not change the verdict, and the checker's output is not in the result."""
 
     def shouts(context: ProgramContext) -> int:
         context.stdout.write(f"PASSED\nok 1\n{SECRET}\n1\n")
@@ -86,7 +86,7 @@ def test_what_the_checker_prints_decides_nothing_and_is_not_recorded(tmp_path: P
 
 
 def test_the_sandbox_is_hardened_and_its_environment_fixed(tmp_path: Path) -> None:
-    """A06, A07, D01: no network, no capability, read-only root; the image's and the tester's variables do not count."""
+    """A06, A07, D01: the sandbox has no network, no capability, a read-only root and none of the image's variables."""
     driver = _driver()
     driver.add_image("task:1", environment={"LD_PRELOAD": "/evil.so", "PATH": "/evil", "BASH_ENV": "/evil.sh"})
     job = WorkspaceJob(environment=Environment(image="task:1", workdir="/app"))
@@ -102,7 +102,7 @@ def test_the_sandbox_is_hardened_and_its_environment_fixed(tmp_path: Path) -> No
 
 
 def test_nothing_of_the_candidate_lies_on_the_path(tmp_path: Path) -> None:
-    """D01: where a task's working directory is one of PATH, that is left out of it."""
+    """D01: if a task's working directory is an entry of PATH, the checker's PATH does not contain it."""
     driver = _driver()
     WorkspaceJob(environment=Environment(workdir="/usr/local/bin")).judge(driver, tmp_path, {})
     entries = _ran(driver)[0].environment["PATH"].split(":")
@@ -111,7 +111,7 @@ def test_nothing_of_the_candidate_lies_on_the_path(tmp_path: Path) -> None:
 
 
 def test_a_string_is_run_by_a_fixed_shell_and_an_array_as_it_is(tmp_path: Path) -> None:
-    """D11: a command line goes to /bin/sh as one argument, and an argv is not interpreted."""
+    """D11: a command line is passed to ``/bin/sh -c`` as one argument, and an array is run without a shell."""
     line = "python3 check.py; touch '$(x)'"
     driver = _driver(name="sh")
     WorkspaceJob(checker={"command": line}).judge(driver, tmp_path / "line", {})
@@ -134,7 +134,7 @@ def test_a_string_is_run_by_a_fixed_shell_and_an_array_as_it_is(tmp_path: Path) 
 def test_workdir_and_time_limit_are_the_checkers_else_the_tasks(
     tmp_path: Path, checker: Mapping[str, JsonValue], environment: Mapping[str, str | float], expected: object
 ) -> None:
-    """The checker's own working directory and time limit come first, then the environment's, then the default."""
+    """The checker's own working directory and time limit take precedence over the environment's and the default."""
     driver = _driver()
     job = WorkspaceJob(checker={"command": ["python3"], **checker}, environment=Environment(**environment))  # type: ignore[arg-type]
     job.judge(driver, tmp_path, {})
@@ -166,7 +166,7 @@ def test_workdir_and_time_limit_are_the_checkers_else_the_tasks(
 def test_what_stands_where_the_checker_starts_is_the_candidates_doing(
     tmp_path: Path, tree: Tree, reason: FailureReason | None
 ) -> None:
-    """A workspace whose file or link keeps the checker from starting fails; it earns no other try."""
+    """If a file or link of the candidate keeps the checker from starting, the candidate fails. No error is raised."""
     driver = _driver()
     job = WorkspaceJob(
         checker={"command": ["python3"], "workdir": "/app/sub/dir"}, environment=Environment(workdir="/app")
@@ -176,7 +176,7 @@ def test_what_stands_where_the_checker_starts_is_the_candidates_doing(
 
 
 def test_a_workspace_lies_where_the_agent_found_it() -> None:
-    """Harness and verifier agree on where a workspace lies that has no other place."""
+    """The default path of the agent's workspace is :data:`WORKSPACE_TARGET`, which the verifier uses as well."""
     assert (
         WorkPlace(image=_driver().resolve_image(DEFAULT_IMAGE), user=ROOT_USER).workspace
         == WORKSPACE_TARGET
@@ -185,7 +185,7 @@ def test_a_workspace_lies_where_the_agent_found_it() -> None:
 
 
 def test_a_checker_may_have_an_image_of_its_own(tmp_path: Path) -> None:
-    """`checker.image` is what the checker runs in, whatever the task's image."""
+    """The checker runs in ``checker.image`` and not in the task's image."""
     driver = ScriptedDriver((DEFAULT_IMAGE, "checker:1"))
     driver.program("python3")(lambda _: 0)
     assert WorkspaceJob(checker={"command": ["python3"], "image": "checker:1"}).judge(driver, tmp_path, {}).passed
@@ -193,7 +193,7 @@ def test_a_checker_may_have_an_image_of_its_own(tmp_path: Path) -> None:
 
 
 def test_the_checker_sees_the_sealed_workspace_and_its_inputs(tmp_path: Path) -> None:
-    """The workspace is a copy, writable, with modes and links; evaluation inputs lie over it, from elsewhere."""
+    """The checker gets a writable copy of the workspace, with modes and links. Inputs are read-only mounts over it."""
     tree: Tree = {"bin/run": "#!/bin/sh\n", "data.txt": "left", "link": TreeLink("data.txt"), "empty": None, "-rf": "x"}
     seen: dict[str, bytes] = {}
 
@@ -225,7 +225,7 @@ def test_the_checker_sees_the_sealed_workspace_and_its_inputs(tmp_path: Path) ->
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root runs checkers as another user")
 def test_the_workspace_is_the_sandbox_users_and_the_inputs_are_not(tmp_path: Path) -> None:
-    """Evaluation inputs never belong to whom the checker runs as; the workspace does."""
+    """The workspace belongs to the user that the checker runs as, and the evaluation inputs belong to root."""
     owners: list[tuple[int, int]] = []
 
     def look(context: ProgramContext) -> int:
@@ -242,7 +242,7 @@ def test_the_workspace_is_the_sandbox_users_and_the_inputs_are_not(tmp_path: Pat
 
 
 def test_expected_state_is_in_no_sandbox(tmp_path: Path) -> None:
-    """A hidden state is neither laid out, nor in the environment or the arguments: it is compared on the host."""
+    """The expected state is not in the sandbox's files, environment or arguments: it is compared on the host."""
 
     def look(context: ProgramContext) -> int:
         for mount in context.spec.mounts:
@@ -268,7 +268,7 @@ def test_expected_state_is_in_no_sandbox(tmp_path: Path) -> None:
     ],
 )
 def test_a_printed_state_is_compared(tmp_path: Path, printed: str, code: int, reason: FailureReason | None) -> None:
-    """With an expected state, exit code 0 is not enough: the last line must be that state."""
+    """If a task has an expected state, exit code 0 is not enough: the last line of output must be that state."""
 
     def check(context: ProgramContext) -> int:
         context.stdout.write(printed)
@@ -280,7 +280,7 @@ def test_a_printed_state_is_compared(tmp_path: Path, printed: str, code: int, re
 
 
 def test_null_is_a_state(tmp_path: Path) -> None:
-    """An expected state of null is not the absence of one."""
+    """If the expected state is null, the checker must print a state."""
     result = WorkspaceJob(hidden={"expected_state": None}).judge(_driver(), tmp_path, {})
     assert result.reason is FailureReason.NO_VERDICT
 
@@ -299,7 +299,7 @@ def test_a_check_that_takes_too_long_is_a_timeout(tmp_path: Path) -> None:
 
 
 def test_a_check_that_floods_is_ended(tmp_path: Path) -> None:
-    """A18: a check that prints more than its sandbox may fails, whatever its exit code would have been."""
+    """A18: a check that exceeds the output limit of its sandbox fails, even if it would exit with 0."""
 
     def flood(context: ProgramContext) -> int:
         for _ in range(64):
@@ -326,7 +326,7 @@ _PLACES: dict[str, Tree] = {
 
 @pytest.mark.parametrize("name", _PLACES)
 def test_a_candidate_where_evaluation_inputs_go_is_tampering(tmp_path: Path, name: str) -> None:
-    """A13: whatever lies where evaluation inputs go, in whichever case or spelling, fails before anything runs."""
+    """A13: a candidate with a path where evaluation inputs go, in any case or spelling, fails before the check."""
     driver = _driver()
     result = WorkspaceJob(files={"check.py": ""}).judge(driver, tmp_path, {"out.txt": "done", **_PLACES[name]})
     assert result.reason is FailureReason.TAMPERED
@@ -354,7 +354,7 @@ _LINKS: dict[str, Tree] = {
 
 @pytest.mark.parametrize("name", _LINKS)
 def test_a_link_to_evaluation_inputs_is_tampering(tmp_path: Path, name: str) -> None:
-    """A13, C12: a checker that compares a file with an evaluation input would compare it with itself."""
+    """A13, C12: a link to evaluation inputs is tampering, because a checker could compare an input with itself."""
     driver = _driver()
     result = WorkspaceJob(files={"check.py": ""}).judge(driver, tmp_path, _LINKS[name])
     assert result.reason is FailureReason.TAMPERED
@@ -397,7 +397,7 @@ _UNKNOWN = (
 @pytest.mark.parametrize("target", _UNKNOWN)
 @pytest.mark.parametrize("way", ["straight", "in two parts", "chain"])
 def test_a_link_that_may_lead_to_evaluation_inputs_is_refused(tmp_path: Path, target: str, way: str) -> None:
-    """A13: links of the kernel and of the image lead to inputs, and to files that a checker has open, as well."""
+    """A13: a link is refused if links of the kernel or the image may lead from it to an input or an open file."""
     first, _, rest = target.rpartition("/")
     tree: dict[str, Tree] = {
         "straight": {"out.txt": TreeLink(target)},
@@ -411,7 +411,7 @@ def test_a_link_that_may_lead_to_evaluation_inputs_is_refused(tmp_path: Path, ta
 
 
 def test_parts_of_a_way_to_evaluation_inputs_are_refused(tmp_path: Path) -> None:
-    """A13: what one link has as ``..`` behind a name of the image, another may continue."""
+    """A13: links that may lead to evaluation inputs only in combination are refused, too."""
     for number, tree in enumerate(
         (
             {"q": TreeLink("/dev/fd/.."), "out.txt": TreeLink(f"q/cwd/{CHECK}")},
@@ -436,20 +436,20 @@ def test_parts_of_a_way_to_evaluation_inputs_are_refused(tmp_path: Path) -> None
     ],
 )  # fmt: skip
 def test_usual_links_are_kept(tmp_path: Path, target: str) -> None:
-    """Links to files of the image and of the workspace, and plain devices, are no reason to refuse a workspace."""
+    """A workspace with links to files of the image or the workspace, or to plain devices, is accepted."""
     tree: Tree = {"sub/x": "", "data": "", "link": TreeLink(target), "loop": TreeLink("loop")}
     assert WorkspaceJob(files={"check.py": ""}).judge(_driver(), tmp_path, tree).passed
 
 
 def test_links_that_cannot_be_followed_in_bounded_time_fail(tmp_path: Path) -> None:
-    """H08: thousands of links of thousands of names each cost the host seconds at most."""
+    """H08: 3,000 links with over 1,000 components each fail within 30 seconds of processor time."""
     tree: Tree = {f"l{number}": TreeLink("a/../" * 600 + f"l{number + 1}") for number in range(3000)}
     with processor_seconds(30):
         assert WorkspaceJob().judge(_driver(), tmp_path, tree).reason is FailureReason.UNSAFE_WORKSPACE
 
 
 def test_modes_and_links_reach_the_checker(tmp_path: Path) -> None:
-    """A private key stays private, a closed directory closed, and a link is what the agent made, wherever it leads."""
+    """The checker sees modes and links as the agent left them, except set-id bits, which are removed."""
     left = tmp_path / "left"
     links = {
         "venv": "/opt/venv",
@@ -480,7 +480,7 @@ def test_modes_and_links_reach_the_checker(tmp_path: Path) -> None:
 
 
 def test_an_archive_of_an_earlier_version_can_still_be_judged(tmp_path: Path) -> None:
-    """A workspace that was sealed with modes 644 and 755 alone is a tar like any other."""
+    """A workspace that an earlier version sealed, with only the modes 644 and 755, is judged like any other."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for name, mode in (("run", 0o755), ("data", 0o644)):
@@ -492,7 +492,7 @@ def test_an_archive_of_an_earlier_version_can_still_be_judged(tmp_path: Path) ->
 
 
 def test_what_the_agent_was_given_is_no_tampering(tmp_path: Path) -> None:
-    """task.json and the public files may stay, or go: the checker sees the task's own, not what became of them."""
+    """An agent may change or remove task.json and public values. The checker sees the original public values."""
     seen: list[bytes] = []
 
     def look(context: ProgramContext) -> int:
@@ -506,7 +506,7 @@ def test_what_the_agent_was_given_is_no_tampering(tmp_path: Path) -> None:
 
 
 def test_read_only_assets_are_the_tasks_own(tmp_path: Path) -> None:
-    """A12, D10: a read-only asset lies over the candidate's copy from elsewhere, read-only."""
+    """A12, D10: the task's read-only asset is mounted, read-only, over the candidate's copy of it."""
     driver = _driver()
     job = WorkspaceJob(public={"data/in.csv": "1,2\n"}, environment=Environment(workdir="/app"))
     assert job.judge(driver, tmp_path, {"data/in.csv": "1,2\n", "data/mine": ""}).passed
@@ -521,7 +521,7 @@ def test_read_only_assets_are_the_tasks_own(tmp_path: Path) -> None:
     ids=["edited", "removed", "with its directory", "a link"],
 )
 def test_a_replaced_read_only_asset_is_tampering(tmp_path: Path, left: Tree) -> None:
-    """D10: a candidate without a read-only asset as it was given fails before anything runs."""
+    """D10: a candidate that changed or removed a read-only asset fails before the checker runs."""
     driver = _driver()
     result = WorkspaceJob(public={"data/in.csv": "1,2\n"}).judge(driver, tmp_path, left)
     assert result.reason is FailureReason.TAMPERED
@@ -530,7 +530,7 @@ def test_a_replaced_read_only_asset_is_tampering(tmp_path: Path, left: Tree) -> 
 
 
 def test_inputs_that_changed_while_the_checker_ran_are_tampering(tmp_path: Path) -> None:
-    """A13: what judged is hashed again after the check, and a pass on other inputs is none."""
+    """A13: inputs are hashed again after the check. A candidate fails if they changed, even with exit code 0."""
 
     def rewrite(context: ProgramContext) -> int:
         check = context.spec.mounts[1].source / "evaluation_inputs/check.py"
@@ -548,7 +548,7 @@ def test_inputs_that_changed_while_the_checker_ran_are_tampering(tmp_path: Path)
     ids=["by default", "by the deny list"],
 )
 def test_a_denied_command_fails_before_the_checker_runs(tmp_path: Path, policy: VerificationPolicy) -> None:
-    """A needed command that the tester does not allow is a scored failure of its own, and an event."""
+    """If the tester denies a needed command, the candidate fails with a specific reason, and an event is emitted."""
     sink, driver = Sink(), _driver()
     job = WorkspaceJob(evals={"needed_commands": ["chroot"]}, policy=policy, sinks=[sink])
     result = job.judge(driver, tmp_path, {})
@@ -563,7 +563,7 @@ def test_a_denied_command_fails_before_the_checker_runs(tmp_path: Path, policy: 
 
 
 def test_an_allowed_command_gives_its_capability_and_nothing_else(tmp_path: Path) -> None:
-    """A22: chroot is granted where the row needs it and the tester allows it, to root, who has nothing else."""
+    """A22: if a row needs chroot and the tester allows it, the checker runs as root with no other capability."""
     modes: list[int] = []
 
     def look(context: ProgramContext) -> int:
@@ -585,7 +585,7 @@ def test_an_allowed_command_gives_its_capability_and_nothing_else(tmp_path: Path
 
 @pytest.mark.parametrize("checker", [None, "python3", {}, {"command": []}, {"command": ""}])
 def test_a_task_without_a_checker_is_never_passed(tmp_path: Path, checker: JsonValue) -> None:
-    """A17: where there is nothing to run, nothing passes."""
+    """A17: a task without a valid checker command never passes, and nothing is run."""
     driver = _driver()
     assert WorkspaceJob(checker=checker).judge(driver, tmp_path, {}).reason is FailureReason.NO_VERDICT
     assert not driver.commands
@@ -593,7 +593,7 @@ def test_a_task_without_a_checker_is_never_passed(tmp_path: Path, checker: JsonV
 
 @pytest.mark.parametrize("point", ["create", "open", "wait"])
 def test_trouble_of_the_machine_is_no_verdict(tmp_path: Path, point: str) -> None:
-    """What the engine does wrong is raised, and is no verdict on the candidate."""
+    """An error of the sandbox engine is raised and is not a verdict."""
     driver = _driver()
     driver.fail_next(InfrastructureError("gone"), on=point)
     with pytest.raises(InfrastructureError, match="gone"):
@@ -601,13 +601,13 @@ def test_trouble_of_the_machine_is_no_verdict(tmp_path: Path, point: str) -> Non
 
 
 def test_a_missing_checker_image_is_no_verdict(tmp_path: Path) -> None:
-    """An image that is not there is trouble of the machine."""
+    """A missing checker image raises :class:`ImageError` and is not a verdict."""
     with pytest.raises(ImageError):
         WorkspaceJob(checker={"command": ["python3"], "image": "missing:1"}).judge(_driver(), tmp_path, {})
 
 
 def test_a_sealed_workspace_that_is_no_archive_is_no_verdict(tmp_path: Path) -> None:
-    """A15: a damaged evidence file is trouble of the machine, and no verdict."""
+    """A15: a damaged file of a sealed workspace is an infrastructure error and not a verdict."""
     driver, candidate = _driver(), sealed(tmp_path, {"a": "b"})
     candidate.path.chmod(0o644)
     candidate.path.write_bytes(b"x" * 1024)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3 -I
-"""Looks for the answer where the checker has it, and prints the best that it finds."""
+"""Search the memory and the files of the checker for the answer, and print the first JSON value found."""
 
 import glob
 import json
@@ -11,7 +11,7 @@ INPUTS = "/app/securebench/evaluation_inputs"
 
 
 def memory(pid):
-    """Yield what can be read of the memory of a process."""
+    """Yield the content of each writable memory region of a process."""
     for line in open(f"/proc/{pid}/maps"):
         first, last = (int(part, 16) for part in line.split()[0].split("-"))
         if "rw" in line:
@@ -21,7 +21,7 @@ def memory(pid):
 
 
 def looked_for():
-    """Yield what may be the answer."""
+    """Yield bytes that may be the answer."""
     for pid in (os.getppid(), 1):
         try:
             for piece in memory(pid):

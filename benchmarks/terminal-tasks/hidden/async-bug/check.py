@@ -1,4 +1,4 @@
-"""Is the server that fetch.py talks to: it knows the values, counts connections, and is busy as it likes."""
+"""Run fetch.py against a server that makes up the values, counts connections and requests, and may be busy."""
 
 import random
 import secrets
@@ -14,7 +14,7 @@ PAUSE = 0.03
 
 
 class Server:
-    """Answers on a port of its own, and keeps count of what is asked."""
+    """A server on a free port that counts its connections and the requests for each name."""
 
     def __init__(self, busy):
         self.busy = dict(busy)
@@ -40,7 +40,7 @@ class Server:
                 connection.settimeout(5)
                 line = connection.makefile("rb").readline(100).decode("ascii", "replace")
                 time.sleep(PAUSE * random.uniform(0.5, 1.5))
-                with self.lock:  # before the answer: whoever has it may open the next one at once
+                with self.lock:  # before the answer: a client that has it may connect again at once
                     self.now -= 1
                 connection.sendall(self.say(line.strip()))
         except OSError:

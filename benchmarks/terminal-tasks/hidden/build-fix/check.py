@@ -1,4 +1,4 @@
-"""Changes the sources, builds twice from elsewhere, takes the sources away, and runs what was built."""
+"""Change the sources, build from two working directories, move the sources away, and run the built archive."""
 
 import json
 import os
@@ -12,7 +12,7 @@ STRINGS = "src/hello/strings.json"
 
 
 def build_and_greet():
-    """Build with new strings, and hold the application to them."""
+    """Build with new strings, and require that the archive prints them."""
     greeting, mark = f"Hi {secrets.token_hex(8)}", secrets.token_hex(2)
     read(STRINGS)
     with open(STRINGS, "w") as file:

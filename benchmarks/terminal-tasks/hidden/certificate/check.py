@@ -1,4 +1,4 @@
-"""Holds the new certificate against the authority and the key of the image, which no agent can write."""
+"""Verify the new certificate with the CA and the public key of the image, which no agent can change."""
 
 import subprocess
 import time
@@ -12,13 +12,13 @@ DAY = 24 * 60 * 60
 
 
 def openssl(*arguments):
-    """Run openssl on data of the candidate: exit code and output."""
+    """Run openssl on data of the candidate. Return the exit code and stdout."""
     done = subprocess.run(["/usr/bin/openssl", *arguments], capture_output=True, text=True, timeout=20, check=False)
     return done.returncode, done.stdout
 
 
 def dates():
-    """Return when the certificate begins and ends, in seconds."""
+    """Return the start and the end of the certificate's validity, in seconds since the epoch."""
     code, text = openssl("x509", "-in", NEW, "-noout", "-startdate", "-enddate", "-dateopt", "iso_8601")
     require(code == 0)
     found = [line.partition("=")[2] for line in text.splitlines()]

@@ -1,4 +1,4 @@
-"""Runs ./merge over three files that are made here and now, from the customers that it is to find in them."""
+"""Run ./merge on three new files, which are made from the customers that it must find in them."""
 
 import csv
 import json
@@ -15,12 +15,12 @@ ODD = ['a "quoted" {}', "comma, {}", "ünï {}", "<{}> & co", "{}", "{}"]
 
 
 def value():
-    """Return a value that no program knows."""
+    """Return a random value that no program can know in advance."""
     return random.choice(ODD).format(secrets.token_hex(4))
 
 
 def customer():
-    """Return a customer, and what each of three sources says of it: the newest that says anything is right."""
+    """Return a customer and its entries by source. A field's right value is in the newest entry that has it."""
     truth = dict.fromkeys(FIELDS, "")
     updates = random.sample(range(1, 28), 3)
     said = [dict.fromkeys(FIELDS, "") for _ in range(3)]
@@ -35,7 +35,7 @@ def customer():
 
 
 def write(directory, people):
-    """Write the three files. An absent value is written as an empty one, or not at all."""
+    """Write the three files. Some of the empty values are left out of billing.jsonl."""
     rows = [{sub: {"id": name, **parts[sub]} for sub in parts} for name, parts in people.items()]
     crm, billing, support = ([row[source] for row in rows if source in row] for source in range(3))
     with open(os.path.join(directory, "crm.csv"), "w", newline="") as file:

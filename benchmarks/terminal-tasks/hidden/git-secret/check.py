@@ -1,6 +1,6 @@
-"""Looks for the token in every object and file, and whether history is otherwise as it was.
+"""Search every object and file for the token, and check the commit messages and the files of the last commit.
 
-Nothing of the candidate's configuration is used: its objects are taken into a repository of the checker's own.
+The candidate's git configuration is not used: its objects are copied into a repository that the checker creates.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "GIT_CONFIG_NOSY
 
 
 def git(*arguments, stdin=b""):
-    """Run git in the checker's own repository."""
+    """Run git in the checker's repository. Return its stdout."""
     done = subprocess.run(
         ["/usr/bin/git", "--git-dir", FRESH, *arguments],
         input=stdin,
@@ -32,7 +32,7 @@ def git(*arguments, stdin=b""):
 
 
 def files(top):
-    """Yield the path of each file below a directory, which links do not lead out of."""
+    """Yield the path of each file below a directory. Symbolic links are neither followed nor yielded."""
     for directory, _, names in os.walk(top):
         for name in names:
             path = os.path.join(directory, name)
@@ -41,7 +41,7 @@ def files(top):
 
 
 def take_objects():
-    """Take all objects, loose and packed, whatever an index says of them."""
+    """Copy all objects, loose and packed, into the checker's repository. Indexes of packs are not used."""
     subprocess.run(["/usr/bin/git", "init", "-q", "--bare", FRESH], check=True, env=ENVIRONMENT)
     for path in files(os.path.join(GIT, "objects")):
         content = read(path, 16 << 20)
@@ -56,7 +56,7 @@ def take_objects():
 
 
 def head():
-    """Return the commit of the branch main."""
+    """Return the commit to which the branch main points. Exit unless main is checked out."""
     require(read(os.path.join(GIT, "HEAD")).strip() == b"ref: refs/heads/main", RULE_BROKEN)
     if os.path.exists(os.path.join(GIT, "refs/heads/main")):
         commit = read(os.path.join(GIT, "refs/heads/main")).strip()
@@ -69,7 +69,7 @@ def head():
 
 
 def expected_files():
-    """Return what the branch holds at its end."""
+    """Return the content of each file that the last commit must contain, by path."""
     steps = {f"step{number}.py": f"print({number})\n" for number in range(1, 13)}
     notes = "".join(f"line {number}\n" for number in range(1, 13))
     return {**steps, "notes.txt": notes, "deploy/prod.env": "HOST=deploy.example.test\n"}

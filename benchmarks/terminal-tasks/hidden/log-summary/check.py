@@ -1,4 +1,4 @@
-"""Runs ./summarize over logs that are made here and now, from the numbers that it is to find in them."""
+"""Run ./summarize on new logs, which are made from random requests."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ NOISE = ["service={0} restarted", "", "garbage", "service={0} method=GET path=/x
 
 
 def requests_of(service):
-    """Return random requests: (path, status, milliseconds). One path is asked for more often than any other."""
+    """Return random requests: (path, status, milliseconds). One path is requested more often than any other."""
     paths = [f"/{service}/{random.randrange(10**6)}" for _ in range(random.randrange(2, 6))]
     count = random.randrange(20, 200)
     wanted = [paths[0]] * (count // 2 + 1) + random.choices(paths[1:], k=count - count // 2 - 1)
@@ -23,7 +23,7 @@ def requests_of(service):
 
 
 def lines_of(service, requests):
-    """Return the lines of a log that holds these requests, in any order, and noise."""
+    """Return the lines of a log with these requests and with lines that are not requests, in random order."""
     query = ["", "", "?a=1", "?page=2&b=/x"]
     lines = [
         f"2026-04-0{random.randrange(1, 9)}T00:00:00Z service={service} method={random.choice(['GET', 'POST'])}"
@@ -36,7 +36,7 @@ def lines_of(service, requests):
 
 
 def write(directory, service, lines):
-    """Spread lines over plain and compressed files, and a file that is no log."""
+    """Distribute the lines over plain and compressed logs. Also write a file that is not a log."""
     parts = [lines[start::3] for start in range(3)]
     for name, part in zip([f"{service}.log", f"{service}.log.1.gz", f"old-{service}.log"], parts, strict=True):
         text = ("\n".join(part) + "\n").encode()

@@ -1,4 +1,4 @@
-"""Holds pattern.txt to addresses that are made here and now, each right or wrong by its making."""
+"""Match the pattern in pattern.txt against random texts that are valid or invalid addresses by construction."""
 
 import json
 import random
@@ -12,7 +12,7 @@ MATCHER = (
 
 
 def right():
-    """Return an address, with or without a port."""
+    """Return a valid address, with or without a port."""
     edges = [0, 1, 9, 10, 99, 100, 199, 200, 249, 250, 255]
     parts = [random.choice([random.randrange(256), random.choice(edges)]) for _ in range(4)]
     ports = [1, 9, 10, 9999, 10000, 59999, 60000, 64999, 65000, 65499, 65500, 65529, 65530, 65535]
@@ -21,7 +21,7 @@ def right():
 
 
 def wrong():
-    """Return something that is nearly an address."""
+    """Return a text that resembles an address but is invalid."""
     parts = [str(random.randrange(256)) for _ in range(4)]
     place, kind = random.randrange(4), random.randrange(8)
     if kind == 0:

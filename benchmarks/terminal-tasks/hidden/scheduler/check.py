@@ -1,7 +1,7 @@
-"""Gives ./schedule problems that are made from a schedule, and holds what it prints to the constraints.
+"""Give ./schedule problems that are made from a schedule, and check that its plans meet the constraints.
 
-Each deadline is twice the length of the schedule that the problem was made from: what any plan reaches that never
-lets a machine idle while a job is ready. Nothing here can solve a problem.
+Each deadline is twice the length of the schedule from which the problem was made. Every plan that never lets a machine
+idle while a job is ready meets this deadline. This file has no code that solves a problem.
 """
 
 import json
@@ -12,7 +12,7 @@ from guard import WRONG, require, run
 
 
 def problem():
-    """Return a random problem with a deadline that can be kept."""
+    """Return a random problem with a deadline that can be met."""
     machines = random.randrange(2, 6)
     free, jobs, ends = [0] * machines, [], {}
     names = random.sample(range(1000, 10000), random.randrange(20, 60))
@@ -28,12 +28,12 @@ def problem():
 
 
 def is_number(value):
-    """Return whether a value is a whole number, and no boolean."""
+    """Return whether a value is an integer and not a boolean."""
     return type(value) is int
 
 
 def hold(asked, plan):
-    """End unless a plan keeps all constraints."""
+    """Exit unless a plan meets all constraints."""
     jobs = {job["id"]: job for job in asked["jobs"]}
     require(isinstance(plan, dict) and plan.keys() == jobs.keys())
     require(all(isinstance(one, dict) and one.keys() == {"start", "machine"} for one in plan.values()))

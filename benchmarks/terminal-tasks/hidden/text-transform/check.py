@@ -1,6 +1,6 @@
-"""Runs clean.sed over lines that are made here and now, each together with what it is to become.
+"""Run clean.sed on random lines, each made together with its expected result.
 
-The script is data for the image's own sed, which runs it with --sandbox: it can start no program and write no file.
+The image's sed runs the script with ``--sandbox``, so the script can neither start programs nor write files.
 """
 
 import random
@@ -10,12 +10,12 @@ from guard import RULE_BROKEN, read, require, run
 
 
 def word():
-    """Return a word with a digit or mark here and there, and nothing that is to be changed."""
+    """Return a word that the script must not change. It may have digits or punctuation."""
     return random.choice([secrets.token_hex(2), "C#", "a/b", "1/2", "x=$y", "3.14", "(see)", "it's"])
 
 
 def piece():
-    """Return a piece of a line before and after."""
+    """Return a piece of a line and its expected result."""
     kind = random.randrange(4)
     if kind == 0:
         month, day, year = random.randrange(1, 13), random.randrange(1, 29), random.randrange(1900, 2100)
@@ -29,12 +29,12 @@ def piece():
 
 
 def blank():
-    """Return white space that is to become one space."""
+    """Return spaces and tabs. Between two pieces of a line, they must become one space."""
     return "".join(random.choice(" \t") for _ in range(random.randrange(1, 5)))
 
 
 def line():
-    """Return a line before, and after or ``None`` where it is to go."""
+    """Return a line and its expected result: ``None`` if the line must be removed."""
     if random.random() < 0.15:
         return random.choice(["", " ", "\t "]) + "#" + " ".join(piece()[0] for _ in range(3)), None
     if random.random() < 0.1:

@@ -1,4 +1,4 @@
-"""What of the Messages API an agent may use."""
+"""The parts of Anthropic's Messages API that an agent may use."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CLAUDE_CODE: dict[str, Any] = {
 
 
 def reason_of(body: dict[str, Any], plan: Any = CLAUDE) -> RelayRefusal | None:
-    """Return why ``body`` is refused, if it is."""
+    """Return why ``body`` is refused, or ``None`` if it is admitted."""
     try:
         Anthropic().check(body, plan)
     except RefusedError as refused:
@@ -62,12 +62,12 @@ def reason_of(body: dict[str, Any], plan: Any = CLAUDE) -> RelayRefusal | None:
 
 
 def holding(block: Any) -> dict[str, Any]:
-    """Return a request whose content holds ``block``."""
+    """Return a request whose content contains ``block``."""
     return GOOD | {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}, block]}]}
 
 
 def test_what_claude_code_sends() -> None:
-    """A request as Claude Code makes it is admitted whole, whatever stands in the arguments of its tools."""
+    """A request of Claude Code is admitted, even if the arguments of its tools look like refused content."""
     assert reason_of(CLAUDE_CODE) is None
 
 
@@ -99,7 +99,7 @@ def test_what_claude_code_sends() -> None:
     ],
 )
 def test_models(configured: str, requested: Any, fits: bool) -> None:
-    """An alias admits the models of its line, any other name itself alone."""
+    """A configured alias admits the models of its lines. Any other configured name admits only itself."""
     reason = reason_of(GOOD | {"model": requested}, replace(CLAUDE, model=configured))
     assert reason is (None if fits else RelayRefusal.MODEL)
 
@@ -124,13 +124,13 @@ def test_models(configured: str, requested: Any, fits: bool) -> None:
     ],
 )
 def test_tools(kind: str | None, admitted: bool) -> None:
-    """A tool that the agent runs is admitted, and one that the provider runs, or that is not known, refused."""
+    """Tools that the agent runs are admitted. Tools that the provider runs, and unknown tools, are refused."""
     tools = [{"type": "custom", "name": "a"}, {"type": kind, "name": "b"}]
     assert reason_of(GOOD | {"tools": tools}) is (None if admitted else RelayRefusal.TOOL)
 
 
 def test_provider_tools_if_the_tester_says_so() -> None:
-    """With the tester's word the provider's tools, what they answered and sources by URL pass, and nothing more."""
+    """``provider_tools`` admits the provider's tools, their content blocks and sources by URL, and nothing else."""
     for kind in ("web_search_20250305", "web_fetch_20260209", "code_execution_20260120"):
         assert reason_of(GOOD | {"tools": [{"type": kind, "name": "x"}]}, OPEN) is None
     assert reason_of(holding({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}), OPEN) is None
@@ -165,7 +165,7 @@ def test_provider_tools_if_the_tester_says_so() -> None:
     ],
 )
 def test_parameters_that_are_not_admitted(extra: Any) -> None:
-    """Whatever reaches other servers, other models or kept things, or is not known, is refused."""
+    """Parameters for other servers, other models or stored data are refused, and so are unknown and malformed ones."""
     assert reason_of(GOOD | extra) is RelayRefusal.FIELD
 
 
@@ -184,7 +184,7 @@ def test_parameters_that_are_not_admitted(extra: Any) -> None:
     ],
 )
 def test_content_that_would_be_fetched(block: Any) -> None:
-    """Content that the provider would fetch, or that comes of its tools, is refused wherever content stands."""
+    """Content that the provider would fetch, content of its tools, and unknown content are refused at every level."""
     nested = {"type": "tool_result", "tool_use_id": "t", "content": [block]}
     inner = {"type": "document", "source": {"type": "content", "content": [block]}}
     for body in (
@@ -209,7 +209,7 @@ def test_content_that_would_be_fetched(block: Any) -> None:
     ],
 )
 def test_betas(beta: str, plan: Any, admitted: bool) -> None:
-    """The betas of what is refused in a body are refused as headers, under any name of theirs."""
+    """A beta header is refused if a body that uses the same feature is refused. Case does not matter."""
     given = [(b"anthropic-beta", beta.encode())]
     if admitted:
         Anthropic().check_headers(given, plan)
@@ -225,7 +225,7 @@ KINDS = ["text", "url", "image", "tool_result", "custom", "x"]
 
 
 def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Return lists and objects of ``inner``, with the names that the checks look at."""
+    """Return a strategy for lists and objects of ``inner``, with keys that the checks look at."""
     return st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
 
 
@@ -234,13 +234,13 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.sampled_from(
 
 @given(st.dictionaries(st.sampled_from(["tools", "messages", "system", "model", "x"]), JSON, max_size=4))
 def test_checks_raise_refusals_alone(body: dict[str, Any]) -> None:
-    """Whatever values stand wherever, a body is admitted or refused."""
+    """Any JSON values in a body lead to admission or a refusal, and to no other exception."""
     assert reason_of(GOOD | body) in {None, *RelayRefusal}
 
 
 @given(st.dictionaries(st.sampled_from(["type", "message", "usage", "error"]), JSON, max_size=4))
 def test_reading_raises_nothing(event: dict[str, Any]) -> None:
-    """Whatever a provider sends is read without a fault."""
+    """Any JSON that a provider sends is read without an exception."""
     for kind in ("message_start", "message_delta", "message_stop", "error"):
         Anthropic().read(event | {"type": kind})
     Anthropic().read_whole(event)
@@ -257,7 +257,7 @@ def test_reading_raises_nothing(event: dict[str, Any]) -> None:
     ],
 )
 def test_betas_with_other_prices(plan: RelayPlan, betas: list[bytes]) -> None:
-    """If the cost is counted, no agent gets what costs more: for its own budget, or for that of the run."""
+    """If the cost is counted, betas that raise prices are removed, except a long context that the model asks for."""
     given = [
         (b"anthropic-beta", b"context-1m-2025-08-07, a-1"),
         (b"anthropic-beta", b"Fast-Mode-2026"),

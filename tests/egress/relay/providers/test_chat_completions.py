@@ -72,7 +72,7 @@ AGENT: dict[str, Any] = {
 
 
 def reason_of(body: dict[str, Any], plan: Any = CHAT) -> RelayRefusal | None:
-    """Return why ``body`` is refused, if it is."""
+    """Return the reason why ``body`` is refused, or ``None`` if it is accepted."""
     try:
         ChatCompletions().check(body, plan)
     except RefusedError as refused:
@@ -101,20 +101,20 @@ def test_requests_of_agents() -> None:
     ],
 )
 def test_tools_of_the_provider(tool: dict[str, Any]) -> None:
-    """A tool that the server would run is refused, whatever its type says and whatever is beside it."""
+    """A tool that the server would run is refused, alone or beside others, even with ``provider_tools``."""
     for tools in ([tool], [TOOL, tool]):
         assert reason_of(GOOD | {"tools": tools}) is RelayRefusal.TOOL
         assert reason_of(GOOD | {"tools": tools}, OPEN) is RelayRefusal.TOOL
 
 
 def test_a_field_of_a_tool_is_named_as_a_field() -> None:
-    """The message about an unknown field of a tool does not call the field a tool."""
+    """If a tool has an unknown field, the message of the refusal calls it a field and not a tool."""
     with pytest.raises(RefusedError, match="a tool with the field 'googleSearch' is not allowed"):
         ChatCompletions().check(GOOD | {"tools": [{**TOOL, "googleSearch": {}}]}, CHAT)
 
 
 def test_web_search_only_if_configured() -> None:
-    """The search option is accepted with ``provider_tools`` only."""
+    """``web_search_options`` is accepted only with ``provider_tools``."""
     assert reason_of(GOOD | {"web_search_options": {}}) is RelayRefusal.FIELD
     assert reason_of(GOOD | {"web_search_options": {}}, OPEN) is None
 
@@ -164,13 +164,13 @@ def test_web_search_only_if_configured() -> None:
     ],
 )
 def test_parameters_that_are_refused(extra: Any) -> None:
-    """What stores, multiplies, reroutes or is unknown is refused."""
+    """Parameters that store data, request several answers, change the server, are unknown or malformed are refused."""
     assert reason_of(GOOD | extra) is RelayRefusal.FIELD
 
 
 @pytest.mark.parametrize("model", ["gpt-5.5:online", "GPT-5.5", "gpt-5.5 ", "", None, ["gpt-5.5"], 5])
 def test_other_models(model: Any) -> None:
-    """The model is exactly the configured one."""
+    """Any model other than the configured one is refused."""
     assert reason_of(GOOD | {"model": model}) is RelayRefusal.MODEL
 
 
@@ -194,7 +194,7 @@ def test_other_models(model: Any) -> None:
     ],
 )
 def test_content_that_would_be_fetched(piece: Any) -> None:
-    """Content that the server would fetch is refused in every message, also beside other content."""
+    """Content that the server would fetch or that is of an unknown type is refused, also beside other content."""
     for message in (
         {"role": "user", "content": [piece]},
         {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "x"}, piece]},
@@ -204,7 +204,7 @@ def test_content_that_would_be_fetched(piece: Any) -> None:
 
 
 def test_usage_is_requested_for_streams_only() -> None:
-    """The relay adds the option if the agent left it out or turned it off, and keeps the agent's other options."""
+    """For a stream, ``include_usage`` is set if it is missing or off. The agent's other options are kept."""
     dialect, request = ChatCompletions(), GOOD | {"stream": True}
     for options in ({}, {"stream_options": None}, {"stream_options": {"include_usage": False}}):
         assert dialect.with_usage(request | options)["stream_options"] == {"include_usage": True}
@@ -215,7 +215,7 @@ def test_usage_is_requested_for_streams_only() -> None:
 
 
 def test_models_are_listed_by_the_relay() -> None:
-    """The list has the configured model, and only its two paths are answered."""
+    """The relay's list of models has only the configured model. It is sent only for GET requests to its two paths."""
     dialect = ChatCompletions()
     for target in ("/v1/models", "/models"):
         listed = json.loads(dialect.local_answer("GET", target, "org/m:x") or b"")
@@ -258,7 +258,7 @@ def test_models_are_listed_by_the_relay() -> None:
     ],
 )
 def test_errors_of_servers(status: int, error: Any, trouble: Trouble) -> None:
-    """The errors that OpenAI, Azure, vLLM, DeepSeek and OpenRouter document."""
+    """The errors that OpenAI, Azure, vLLM, DeepSeek and OpenRouter document are classified."""
     assert ChatCompletions().error_trouble(status, {"error": error}) is trouble
 
 
@@ -275,14 +275,14 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.sampled_from(
 
 @given(st.dictionaries(st.sampled_from(["tools", "messages", "stream", "stream_options", "n", "store"]), JSON))
 def test_checks_raise_only_refusals(body: dict[str, Any]) -> None:
-    """Every body is accepted or refused, and an accepted one reports the usage of a stream."""
+    """Checking a body raises no other exception than a refusal. Each accepted stream is made to report its usage."""
     if reason_of(GOOD | body) is None and (GOOD | body).get("stream"):
         assert ChatCompletions().with_usage(GOOD | body)["stream_options"]["include_usage"] is True  # type: ignore[index, call-overload]
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), JSON, max_size=5))
 def test_reading_raises_nothing(event: dict[str, Any]) -> None:
-    """Everything that a server sends can be read."""
+    """No JSON object that a server sends causes an exception."""
     dialect = ChatCompletions()
     dialect.read(event)
     dialect.read_whole(event)

@@ -50,7 +50,7 @@ AGENT: dict[str, Any] = {
     },
     "cachedContent": None,
 }
-"""A request with each documented kind of content that an agent may use, in the names of Google's libraries."""
+"""A request with each kind of content that an agent may use, with names in camel case, as in Google's libraries."""
 
 SNAKE: dict[str, Any] = {
     "system_instruction": {"parts": {"text": "be precise"}},
@@ -59,11 +59,11 @@ SNAKE: dict[str, Any] = {
     "generation_config": {"max_output_tokens": 9, "_response_json_schema": {}},
     "model": "models/gemini-3-pro",
 }
-"""A request in the other form of names, as in Google's documentation, with single objects for lists."""
+"""A request with names in snake case, as in Google's documentation, and with single objects instead of lists."""
 
 
 def reason_of(body: dict[str, Any], plan: Any = GEMINI) -> RelayRefusal | None:
-    """Return why ``body`` is refused, if it is."""
+    """Return the reason why ``body`` is refused, or ``None`` if it is accepted."""
     try:
         Gemini().check(body, plan)
     except RefusedError as refused:
@@ -73,7 +73,7 @@ def reason_of(body: dict[str, Any], plan: Any = GEMINI) -> RelayRefusal | None:
 
 @pytest.mark.parametrize("body", [GOOD, AGENT, SNAKE])
 def test_requests_of_agents(body: dict[str, Any]) -> None:
-    """Requests in both forms of names are accepted."""
+    """Requests with names in camel case or in snake case are accepted."""
     assert reason_of(body) is None
 
 
@@ -89,7 +89,7 @@ def test_requests_of_agents(body: dict[str, Any]) -> None:
     ],
 )
 def test_paths(prefix: str, target: str, path: str, is_model: bool, streams: bool) -> None:
-    """The version is the base URL's, and a key in the query is removed."""
+    """The version in the agent's path is replaced by that of the base URL. A key in the query is removed."""
     route = Gemini().find(f"{prefix}/models/{target}")
     assert route is not None
     assert (route.path, route.is_model, route.streams, route.model) == (f"/models/{path}", is_model, streams, "m")
@@ -119,7 +119,7 @@ def test_paths(prefix: str, target: str, path: str, is_model: bool, streams: boo
     ],
 )
 def test_paths_that_are_refused(target: str) -> None:
-    """Everything that is not an answer of one model, in one spelling."""
+    """Paths other than the exact ones for an answer or a token count of one model are refused."""
     assert Gemini().find(target) is None
 
 
@@ -135,7 +135,7 @@ def test_paths_that_are_refused(target: str) -> None:
     ],
 )
 def test_tools_of_the_provider(tool: dict[str, Any]) -> None:
-    """They are accepted with ``provider_tools`` only, in either form of the name, also beside functions."""
+    """Google's own tools are accepted only with ``provider_tools``, in both forms of names, also beside functions."""
     for tools in ([tool], [TOOL, tool], tool):
         assert reason_of(GOOD | {"tools": tools}) is RelayRefusal.TOOL
         assert reason_of(GOOD | {"tools": tools}, OPEN) is None
@@ -153,7 +153,7 @@ def test_tools_of_the_provider(tool: dict[str, Any]) -> None:
     ],
 )
 def test_tools_that_are_always_refused(tool: dict[str, Any]) -> None:
-    """Stored data, other servers, and what is unknown."""
+    """Tools that use stored data or other services, and unknown tools, are refused even with ``provider_tools``."""
     assert reason_of(GOOD | {"tools": [tool]}, OPEN) is RelayRefusal.TOOL
 
 
@@ -187,13 +187,13 @@ def test_tools_that_are_always_refused(tool: dict[str, Any]) -> None:
     ],
 )
 def test_parameters_that_are_refused(extra: Any) -> None:
-    """What stores, multiplies, costs more, or is unknown or given twice."""
+    """Parameters that store data, request several answers, cost more, or are unknown or malformed are refused."""
     assert reason_of(GOOD | extra) is RelayRefusal.FIELD
 
 
 @pytest.mark.parametrize("model", ["other", "models/other", "", None, 7, ["gemini-3-pro"], "gemini-3-pro "])
 def test_other_models(model: Any) -> None:
-    """A model in the body must be the configured one."""
+    """A model in the body is refused if it is not the configured one."""
     assert reason_of(GOOD | {"model": model}) is RelayRefusal.MODEL
 
 
@@ -213,14 +213,14 @@ def test_other_models(model: Any) -> None:
     ],
 )
 def test_content_that_is_refused(piece: Any) -> None:
-    """Stored files, other servers, and what only the provider's tools make."""
+    """Files by URI and unknown parts are refused. Parts of Google's tools are accepted only with ``provider_tools``."""
     for body in ({"contents": [{"parts": [piece]}]}, {"systemInstruction": {"parts": piece}}):
         assert reason_of(GOOD | body) is RelayRefusal.CONTENT
     assert reason_of({"contents": [{"parts": [{"executableCode": {}}, {"codeExecutionResult": {}}]}]}, OPEN) is None
 
 
 def test_models_are_listed_by_the_relay() -> None:
-    """The list, and the configured model; every other path is the provider's or refused."""
+    """The relay itself answers only GET requests for the list of models and for the configured model."""
     dialect = Gemini()
     for version in ("/v1beta", "/v1"):
         listed = json.loads(dialect.local_answer("GET", f"{version}/models", "m") or b"")
@@ -246,7 +246,7 @@ def test_models_are_listed_by_the_relay() -> None:
     ],
 )
 def test_errors(status: int, error: Any, trouble: Trouble) -> None:
-    """The errors that Google documents."""
+    """The errors that Google documents are classified."""
     assert Gemini().error_trouble(status, {"error": error}) is trouble
 
 
@@ -264,13 +264,13 @@ def test_errors(status: int, error: Any, trouble: Trouble) -> None:
     ],
 )
 def test_when_to_try_again(details: Any, seconds: float | None) -> None:
-    """It is in the body, because this API has no header for it."""
+    """The delay before a retry is read from the body, because this API has no header for it."""
     delay = Gemini().retry_delay({"error": {"code": 429, "details": details}})
     assert delay == pytest.approx(seconds, abs=0.01) if seconds else delay is None
 
 
 def test_the_relays_own_errors() -> None:
-    """They have the provider's form. That of a used-up budget is a quota of the day, which clients do not retry."""
+    """The relay's errors have Google's format. A used-up budget is a daily quota error, which clients do not retry."""
     error: Any = Gemini().error(429, "no more")["error"]
     assert (error["code"], error["status"], error["message"]) == (429, "RESOURCE_EXHAUSTED", "no more")
     assert "PerDay" in error["details"][0]["violations"][0]["quotaId"]
@@ -301,13 +301,13 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.sampled_from(
 
 @given(st.dictionaries(st.sampled_from([*NAMES, "generationConfig", "model", "toolConfig"]), JSON))
 def test_checks_raise_only_refusals(body: dict[str, Any]) -> None:
-    """Every body is accepted or refused."""
+    """Checking a body raises no other exception than a refusal."""
     reason_of(body)
 
 
 @given(st.dictionaries(st.sampled_from([*NAMES, "usageMetadata", "promptFeedback"]), JSON, max_size=5))
 def test_reading_raises_nothing(event: dict[str, Any]) -> None:
-    """Everything that a server sends can be read."""
+    """No JSON object that a server sends causes an exception."""
     dialect = Gemini()
     dialect.read(event)
     dialect.error_trouble(400, event)

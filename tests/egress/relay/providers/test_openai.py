@@ -1,4 +1,4 @@
-"""What of the Responses API an agent may use."""
+"""What an agent may use of the Responses API."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CODEX: dict[str, Any] = {
 
 
 def reason_of(body: dict[str, Any], plan: Any = PLAN) -> RelayRefusal | None:
-    """Return why ``body`` is refused, if it is."""
+    """Return the reason why ``body`` is refused, or ``None`` if it is accepted."""
     try:
         OpenAI().check(body, plan)
     except RefusedError as refused:
@@ -59,12 +59,12 @@ def reason_of(body: dict[str, Any], plan: Any = PLAN) -> RelayRefusal | None:
 
 
 def test_what_codex_sends() -> None:
-    """A request as Codex makes it is admitted whole."""
+    """A request in the form that Codex sends is accepted."""
     assert reason_of(CODEX) is None
 
 
 def test_tools_in_the_input() -> None:
-    """Newer models have their tools in an item of the input, where they are looked at like those beside it."""
+    """For newer models, tools are in an item of the input. They are checked like the tools in ``tools``."""
     item: dict[str, Any] = {"type": "additional_tools", "role": "developer", "tools": CODEX["tools"]}
     assert reason_of(GOOD | {"input": [item]}) is None
     inner = {"type": "namespace", "name": "functions", "tools": [{"type": "web_search"}]}
@@ -82,7 +82,7 @@ def test_tools_in_the_input() -> None:
     ],
 )
 def test_tools_of_the_provider(kind: str) -> None:
-    """A tool that the provider would run is refused, and so is one that nobody knows."""
+    """A tool that the provider would run and a tool of an unknown type are refused."""
     tool = {"type": kind}
     assert reason_of(GOOD | {"tools": [tool]}) is RelayRefusal.TOOL
     assert reason_of(GOOD | {"tools": [{"type": "namespace", "tools": [tool]}]}) is RelayRefusal.TOOL
@@ -90,13 +90,13 @@ def test_tools_of_the_provider(kind: str) -> None:
 
 
 def test_refusal_says_what_to_do() -> None:
-    """The refusal of a tool names it, and the setting that would admit it."""
+    """The refusal of a tool names the tool and the setting that would allow it."""
     with pytest.raises(RefusedError, match=r"'web_search'.*provider_tools"):
         OpenAI().check(GOOD | {"tools": [{"type": "web_search"}]}, PLAN)
 
 
 def test_provider_tools_if_the_tester_says_so() -> None:
-    """With the tester's word web search and code execution pass; what reaches other servers or kept files does not."""
+    """With ``provider_tools``, web search and code execution are accepted. Other servers and stored files are not."""
     admitted: list[dict[str, Any]] = [
         {"type": "web_search"},
         {"type": "code_interpreter", "container": {"type": "auto"}},
@@ -135,12 +135,12 @@ def test_provider_tools_if_the_tester_says_so() -> None:
     ],
 )
 def test_parameters_that_are_not_admitted(extra: Any) -> None:
-    """Whatever is kept with the provider, goes on alone, costs more, or is not known, is refused."""
+    """Parameters that involve stored data, run in the background, cost more, are unknown or malformed are refused."""
     assert reason_of(GOOD | extra) is RelayRefusal.FIELD
 
 
 def test_storing_must_be_turned_off() -> None:
-    """A request that does not say that nothing is kept would have it kept."""
+    """A request without ``store`` is refused, because the provider stores requests by default."""
     body = dict(GOOD)
     del body["store"]
     assert reason_of(body) is RelayRefusal.FIELD
@@ -148,7 +148,7 @@ def test_storing_must_be_turned_off() -> None:
 
 @pytest.mark.parametrize("model", ["gpt-5.5-pro", "GPT-5.5", "gpt-5.5 ", "", None, ["gpt-5.5"], 5])
 def test_other_models(model: Any) -> None:
-    """The model is the configured one, letter for letter."""
+    """Any model other than the configured one is refused."""
     assert reason_of(GOOD | {"model": model}) is RelayRefusal.MODEL
 
 
@@ -168,7 +168,7 @@ def test_other_models(model: Any) -> None:
     ],
 )
 def test_content_that_would_be_fetched(part: Any) -> None:
-    """Content that the provider would fetch is refused wherever content stands."""
+    """Content that the provider would fetch or that is of an unknown type is refused in every kind of item."""
     places: list[dict[str, Any]] = [
         {"type": "message", "role": "user", "content": [part]},
         {"role": "user", "content": [part]},
@@ -185,7 +185,7 @@ def test_content_that_would_be_fetched(part: Any) -> None:
     ["item_reference", "mcp_call", "mcp_list_tools", "file_search_call", "web_search_call", "computer_call", "x"],
 )
 def test_items_that_are_not_known(kind: str) -> None:
-    """An item that points elsewhere, comes of a provider's tool, or is not known, is refused."""
+    """A reference to a stored item, an item of a provider's tool and an item of an unknown type are refused."""
     assert reason_of(GOOD | {"input": [{"type": kind, "id": "i"}]}) is RelayRefusal.CONTENT
 
 
@@ -194,7 +194,7 @@ KINDS = ["function", "web_search", "namespace", "message", "additional_tools", "
 
 
 def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Return lists and objects of ``inner``, with the names that the checks look at."""
+    """Return lists and objects of ``inner`` with the names that the checks read."""
     return st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
 
 
@@ -203,14 +203,14 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.sampled_from(
 
 @given(st.dictionaries(st.sampled_from(["tools", "input", "model", "store", "service_tier", "x"]), JSON, max_size=4))
 def test_checks_raise_refusals_alone(body: dict[str, Any]) -> None:
-    """Whatever values stand wherever, a body is admitted or refused; and one that names web search is not admitted."""
+    """Checking a body raises no other exception than a refusal. A body with a web search tool is never accepted."""
     admitted = reason_of(GOOD | body) is None
     assert not (admitted and isinstance(body.get("tools"), list) and {"type": "web_search"} in body["tools"])
 
 
 @given(st.dictionaries(st.sampled_from(["type", "response", "usage", "error", "status", "code"]), JSON, max_size=4))
 def test_reading_raises_nothing(event: dict[str, Any]) -> None:
-    """Whatever a provider sends is read without a fault."""
+    """No JSON object that a provider sends causes an exception."""
     for kind in ("response.completed", "response.failed", "error"):
         OpenAI().read(event | {"type": kind})
     OpenAI().read_whole(event)

@@ -1,4 +1,4 @@
-"""Claude Code is called as was tried with the real program."""
+"""The command line and variables of Claude Code are those that were tried with the real program."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def claude(model: str = "sonnet", **config: Any) -> ProviderHarness:
 
 
 def test_the_command_line() -> None:
-    """A golden one: each word was seen to do what is wanted in version 2.1.197."""
+    """The command line has exactly the arguments whose effects were verified with version 2.1.197."""
     assert claude().argv(CALL) == ARGV
 
 
 def test_provider_tools_are_the_testers_choice() -> None:
-    """Search and fetch are there only where the tester admits what the provider runs."""
+    """Claude Code's web search and fetch are disabled unless the tester sets ``provider_tools``."""
     argv = claude(provider_tools=True).argv(CALL)
     assert argv == ARGV[:9] + ARGV[11:]
 
 
 def test_its_variables() -> None:
-    """Its endpoint without the version, which it adds; no traffic of its own; as root, too; retries that end."""
+    """The variables set the URL without the version, permit root, limit retries and disable unneeded traffic."""
     harness = claude("claude-x")
     assert harness.settings(CALL) == {
         "IS_SANDBOX": "1",
@@ -73,7 +73,7 @@ def test_its_variables() -> None:
 
 @pytest.mark.parametrize("alias", ["sonnet", "opus[1m]"])
 def test_an_alias_stands_only_where_the_program_resolves_it(alias: str) -> None:
-    """In the variables of small requests it would be sent to the provider as it stands, which knows no such model."""
+    """An alias is not set as the model of small requests: Claude Code would send it to the provider unresolved."""
     settings = claude(alias).settings(CALL)
     assert settings["CLAUDE_CODE_SUBAGENT_MODEL"] == alias
     assert "ANTHROPIC_SMALL_FAST_MODEL" not in settings

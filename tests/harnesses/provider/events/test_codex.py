@@ -1,4 +1,4 @@
-"""Codex is called as was tried with the real program."""
+"""The command line and variables of Codex are those that were tried with the real program."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def codex(**config: Any) -> ProviderHarness:
 
 
 def settings_of(argv: tuple[str, ...]) -> list[str]:
-    """Return the values of ``-c``."""
+    """Return the values of all ``-c`` options."""
     return [value for flag, value in itertools.pairwise(argv) if flag == "-c"]
 
 
 def test_the_command_line() -> None:
-    """A golden one: each word was seen to do what is wanted in version 0.169."""
+    """The command line has exactly the arguments whose effects were verified with version 0.169."""
     assert codex(model="gpt-x").argv(CALL) == (
         "/opt/securebench/programs/bin/codex",
         "exec",
@@ -62,14 +62,14 @@ def test_the_command_line() -> None:
 
 
 def test_provider_tools_are_the_testers_choice() -> None:
-    """The web search that the provider runs is on only where the tester admits it."""
+    """The provider's web search is on if the tester sets ``provider_tools``."""
     argv = codex(model="m", provider_tools=True).argv(CALL)
     assert 'web_search="live"' in settings_of(argv)
 
 
 @pytest.mark.parametrize("url", ["https://models.example.com/v1", "http://[::1]:8000/a~b"])
 def test_every_setting_is_toml(url: str) -> None:
-    """Codex reads settings as TOML, and takes what is none for plain text: each of ours is some, with what it means."""
+    """Each ``-c`` value is valid TOML with the intended meaning: Codex would take an invalid one for plain text."""
     call = Call(executable="codex", base_url=url, key_name="K", prompt="p")
     read = tomllib.loads("\n".join(settings_of(codex(model="m").argv(call))))
     assert read["model_providers"]["securebench"]["base_url"] == url
@@ -77,14 +77,14 @@ def test_every_setting_is_toml(url: str) -> None:
 
 
 def test_its_state_is_kept_at_home() -> None:
-    """It needs a directory that is there already, and not below the one for temporary files."""
+    """Codex keeps its state in the home directory, because it needs an existing directory outside ``/tmp``."""
     harness = codex(model="m")
     assert harness.settings(CALL) == {"CODEX_HOME": HOME}
     assert isinstance(harness.parser(), CodexEventParser)
 
 
 def test_a_model_is_an_argument_of_its_own() -> None:
-    """A21: no name of a model becomes an option or a part of a shell's line."""
+    """A21: the name of a model is one argument, and never another option or part of a shell command."""
     unchecked = ProviderSettings.model_construct(model='x"; rm -rf /')
     argv = ProviderHarness("codex", unchecked).argv(CALL)
     assert argv[argv.index("--model") + 1] == 'x"; rm -rf /'

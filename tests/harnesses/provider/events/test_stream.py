@@ -1,4 +1,4 @@
-"""The event stream of a program is read within bounds, whatever it holds."""
+"""The event stream of an agent program is read in bounded time and memory, whatever it contains."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ReadEvents:
-    """What a reader handed on, and how much it skipped."""
+    """The events that a reader found in ``chunks``, and how many lines it skipped."""
 
     def __init__(self, *chunks: bytes) -> None:
         self.events: list[Event] = []
@@ -38,7 +38,7 @@ class ReadEvents:
 
 
 def test_each_line_is_an_event() -> None:
-    """Events come in their order, the last one also without a line end, and empty lines are nothing."""
+    """Events keep their order, empty lines are ignored, and the last line needs no line end."""
     read = ReadEvents(b'{"a": 1}\n\n{"b": 2}\r\n{"c": 3}')
     assert read.events == [{"a": 1}, {"b": 2}, {"c": 3}]
     assert read.skipped == 0
@@ -46,7 +46,7 @@ def test_each_line_is_an_event() -> None:
 
 @given(st.lists(st.integers(0, 30), max_size=5))
 def test_how_a_stream_is_cut_does_not_matter(cuts: list[int]) -> None:
-    """The same events come out of a stream, however its pieces arrive."""
+    """The events of a stream do not depend on how it is split into chunks."""
     stream = b'{"a": "\xc3\xa9"}\n{"b": 2}\n'
     edges = sorted({0, *(min(cut, len(stream)) for cut in cuts), len(stream)})
     pieces = [stream[start:end] for start, end in itertools.pairwise(edges)]
@@ -72,14 +72,14 @@ def test_how_a_stream_is_cut_does_not_matter(cuts: list[int]) -> None:
     ],
 )
 def test_what_is_no_event_is_skipped(line: bytes) -> None:
-    """L17: what is not a finite JSON object, or nested without an end, is counted and does no harm to what follows."""
+    """L17: a line that is no JSON object, has a non-finite number or is nested too deep is skipped and counted."""
     read = ReadEvents(line + b'\n{"good": 1}\n')
     assert read.events == [{"good": 1}]
     assert read.skipped == 1
 
 
 def test_a_line_without_an_end_is_not_kept() -> None:
-    """L17: a line that is too long takes no more memory than the longest that is read, and the next one counts."""
+    """L17: at most ``MAX_LINE`` bytes of a line are kept. A longer line is skipped, and the next one is read."""
     reader = EventReader(lambda _event: None)
     for _ in range(64):
         reader.feed(b"x" * MAX_LINE)
@@ -89,7 +89,7 @@ def test_a_line_without_an_end_is_not_kept() -> None:
 
 
 def test_too_many_events_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L17: a flood of events is cut off, and that is counted."""
+    """L17: all events after the first ``MAX_EVENTS`` are skipped and counted."""
     monkeypatch.setattr(events, "MAX_EVENTS", 3)
     read = ReadEvents(b"{}\n" * 10)
     assert len(read.events) == 3
@@ -97,13 +97,13 @@ def test_too_many_events_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_flood_costs_time_in_proportion() -> None:
-    """L17: sixteen megabytes in pieces of one line or less are read in seconds."""
+    """L17: sixteen megabytes of short lines take at most ten seconds of processor time."""
     with processor_seconds(10):
         ReadEvents(*[b'{"type": "x"}\n' * 500] * 2400)
 
 
 def test_values_of_other_types_become_nothing() -> None:
-    """A field that is not what it should be reads as empty: no event raises anything."""
+    """A field with a value of an unexpected type is read as empty or 0, and raises nothing."""
     for odd in (None, True, -1, 10**16, "1", [1], {"a": 1}, 1.5):
         assert number_of(odd) == 0
         assert text_of(odd, 10) == ("1" if odd == "1" else "")
@@ -114,13 +114,13 @@ def test_values_of_other_types_become_nothing() -> None:
 
 
 def test_half_a_character_can_be_written_down() -> None:
-    """A lone surrogate, which JSON can hold and no file, is replaced."""
+    """A lone surrogate, which JSON can contain and UTF-8 cannot encode, is replaced. Long text is cut."""
     assert text_of("a\ud800b", 10) == "a?b"
     assert text_of("abc", 2) == "ab"
 
 
 @pytest.mark.parametrize("odd", [True, -0.5, "1", None, float("nan"), float("inf"), 1e300])
 def test_an_amount_is_finite_and_not_negative(odd: object) -> None:
-    """A cost that cannot be is none."""
+    """A cost that is negative, not finite, too large or not a number is read as ``None``."""
     assert amount_of(odd) is None
     assert amount_of(0.123456789) == 0.123457

@@ -1,4 +1,4 @@
-"""A program is installed once a run, in one version, fit for each image, and seen to start there."""
+"""One version of an agent program is installed for all images of a run, and is started to test it."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ MUSL_PLATFORM = machine_platform() + MUSL
 
 @pytest.fixture
 def store(tmp_path: Path) -> FakeStore:
-    """Give an empty cache."""
+    """Return an empty, fake store of agent programs."""
     return FakeStore(tmp_path / "agents")
 
 
 @pytest.fixture(autouse=True)
 def images(scripted: ScriptedDriver) -> None:
-    """Give three images, two with glibc and one with musl."""
+    """Add three images to the driver, two with glibc and one with musl."""
     for reference in ("debian", "ubuntu"):
         scripted.add_image(reference, files=image_files("claude_code"))
     scripted.add_image("alpine", files=image_files("claude_code", MUSL_PLATFORM))
 
 
 def answers(scripted: ScriptedDriver, version: str, code: int = 0) -> None:
-    """Have the program print a version."""
+    """Make the program print ``version`` and exit with ``code``."""
 
     @scripted.program("claude")
     def program(context: ProgramContext) -> int:
@@ -46,7 +46,7 @@ def answers(scripted: ScriptedDriver, version: str, code: int = 0) -> None:
 
 
 def test_each_image_has_the_program_that_fits(scripted: ScriptedDriver, store: FakeStore) -> None:
-    """One version for all images; each kind of C library is asked once, where the program will be mounted."""
+    """Each image gets the variant for its C library, in one version. Each variant is tried once, without a network."""
     answers(scripted, PINNED)
     found = install(store, "claude_code", None, run_context(scripted, "debian", "alpine", "ubuntu"), TARGET)
     platforms = {reference: program.platform for reference, program in found.programs.items()}
@@ -60,7 +60,7 @@ def test_each_image_has_the_program_that_fits(scripted: ScriptedDriver, store: F
 
 
 def test_the_order_of_images_does_not_change_who_an_agent_is(scripted: ScriptedDriver, store: FakeStore) -> None:
-    """The identity decides whether a run may go on: it is the same whichever task comes first."""
+    """The identity, which decides whether a run may be resumed, does not depend on the order of the images."""
     answers(scripted, PINNED)
     one = install(store, "claude_code", None, run_context(scripted, "debian", "alpine"), TARGET)
     other = install(store, "claude_code", None, run_context(scripted, "alpine", "debian"), TARGET)
@@ -68,7 +68,7 @@ def test_the_order_of_images_does_not_change_who_an_agent_is(scripted: ScriptedD
 
 
 def test_latest_is_one_version_a_run(scripted: ScriptedDriver, store: FakeStore) -> None:
-    """It is looked up for the first image only: the others get what it was."""
+    """``latest`` is resolved for the first image only; the other images get the same version."""
     answers(scripted, NEWEST)
     found = install(store, "claude_code", "latest", run_context(scripted, "debian", "alpine"), TARGET)
     assert store.requested == ["latest", NEWEST]
@@ -76,7 +76,7 @@ def test_latest_is_one_version_a_run(scripted: ScriptedDriver, store: FakeStore)
 
 
 def test_a_resumed_run_keeps_its_latest(scripted: ScriptedDriver, store: FakeStore) -> None:
-    """What latest was when the run began, it stays; an exact version is what the tester says now."""
+    """A resumed run keeps the version that ``latest`` was resolved to at first; without ``latest``, it is not kept."""
     answers(scripted, "1.0.0")
     before = {"program": "claude_code", "version": "1.0.0"}
     install(store, "claude_code", "latest", run_context(scripted, "debian", agent=before), TARGET)
@@ -87,7 +87,7 @@ def test_a_resumed_run_keeps_its_latest(scripted: ScriptedDriver, store: FakeSto
 
 
 def test_another_programs_version_is_not_taken(scripted: ScriptedDriver, store: FakeStore) -> None:
-    """A run of another agent before says nothing of this one's versions."""
+    """If the run had another agent program before, ``latest`` is resolved again."""
     answers(scripted, NEWEST)
     before = {"program": "codex", "version": "1.0.0"}
     install(store, "claude_code", "latest", run_context(scripted, "debian", agent=before), TARGET)
@@ -98,7 +98,7 @@ def test_another_programs_version_is_not_taken(scripted: ScriptedDriver, store: 
 def test_a_program_that_does_not_start_is_refused(
     scripted: ScriptedDriver, store: FakeStore, version: str, code: int
 ) -> None:
-    """Another version than was installed, or none at all, is a configuration error that names the image."""
+    """A program that fails or prints another version is a configuration error that names the image."""
     answers(scripted, version, code)
     with pytest.raises(ConfigError, match="the image debian") as raised:
         install(store, "claude_code", None, run_context(scripted, "debian"), TARGET)
@@ -106,7 +106,7 @@ def test_a_program_that_does_not_start_is_refused(
 
 
 def test_an_image_without_its_c_library_is_refused(scripted: ScriptedDriver, store: FakeStore) -> None:
-    """The image is named before anything is started in it."""
+    """An image without a C library is refused by name, before anything is started in it."""
     scripted.add_image("empty", files={"/etc/passwd": b""})
     with pytest.raises(ConfigError, match="the image empty") as raised:
         install(store, "claude_code", None, run_context(scripted, "empty"), TARGET)
@@ -117,7 +117,7 @@ def test_an_image_without_its_c_library_is_refused(scripted: ScriptedDriver, sto
 def test_a_program_that_is_made_for_something_else_is_refused(
     scripted: ScriptedDriver, store: FakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What its own file says counts: a version that was linked otherwise than is known of it starts nowhere."""
+    """A program whose ELF header names another machine type is refused and never started."""
     monkeypatch.setattr("harnesses.provider_fakes.MACHINE", I386)
     with pytest.raises(ConfigError, match="the image debian") as raised:
         install(store, "claude_code", None, run_context(scripted, "debian"), TARGET)

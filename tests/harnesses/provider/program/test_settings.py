@@ -1,4 +1,4 @@
-"""The settings of declared agents that papers report: what becomes of them, and what is recorded."""
+"""Settings of declared agents, such as effort and prompts: how programs get them, and what is recorded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SERVERS = {"tools-1": McpServer(command=("python3", f"{AGENT_TARGET}/tools.py", 
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Any]:
-    """Give the settings of which all programs have one, with files."""
+    """Return the settings that both Codex and Claude Code support, and write the files that they name."""
     for name in ("system", "instructions"):
         (tmp_path / name).write_text(f"{name}: {TEXT}")
     return {
@@ -45,7 +45,7 @@ def harness(name: str, settings: dict[str, Any]) -> ProviderHarness:
 
 
 def test_codex_gets_its_settings(files: dict[str, Any]) -> None:
-    """Texts and servers are values of its configuration, which is TOML. The further arguments come last, unchanged."""
+    """Codex gets texts and servers as TOML values. Extra arguments come unchanged after all other options."""
     argv = harness("codex", files).argv(CALL)
     assert argv[-4:] == ("--further", "{model}", "--", "Do it.")
     found: dict[str, Any] = {}
@@ -59,7 +59,7 @@ def test_codex_gets_its_settings(files: dict[str, Any]) -> None:
 
 
 def test_claude_code_gets_its_settings(files: dict[str, Any]) -> None:
-    """Each is an option; a text stands in the same argument as its option, whatever it begins with."""
+    """Each setting is an option. A text is in the same argument as its option, so it may begin with a dash."""
     argv = harness("claude_code", {**files, "max_turns": 7, "allowed_tools": ("Bash", "Read")}).argv(CALL)
     pairs = dict(itertools.pairwise(argv))
     assert (pairs["--effort"], pairs["--max-turns"], pairs["--tools"]) == ("high", "7", "Bash,Read")
@@ -70,7 +70,7 @@ def test_claude_code_gets_its_settings(files: dict[str, Any]) -> None:
 
 
 def test_settings_are_recorded(files: dict[str, Any]) -> None:
-    """The identity has each, of a file the digest, and of a variable only the name. Without any it has none."""
+    """The identity has all settings: of a file the digest, of a variable only the name. Without any, it is empty."""
     settings = harness("codex", files)._settings.identity()["settings"]
     text = f"system: {TEXT}"
     assert isinstance(settings, dict)
@@ -85,14 +85,14 @@ def test_settings_are_recorded(files: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("key", "value"), [("max_turns", 3), ("allowed_tools", ("Bash",))])
 def test_a_setting_that_a_program_lacks_is_refused(key: str, value: object) -> None:
-    """It is never ignored: a run would be reported with a setting that it did not have."""
+    """An unsupported setting is refused: if it were ignored, a run would be reported with a setting that it lacked."""
     with pytest.raises(ConfigError, match=f"harness.config.{key}") as raised:
         harness("codex", {"model": "m", key: value})
     assert raised.value.code == "setting-unsupported"
 
 
 def test_a_text_must_fit_into_an_argument(tmp_path: Path) -> None:
-    """Linux limits the size of one argument; a character that must be escaped needs more of it."""
+    """A text is refused if it is too large for one argument of Linux, or becomes too large when it is escaped."""
     for text in ("x" * 120_001, "\n" * 60_001):
         (tmp_path / "text").write_text(text)
         with pytest.raises(ConfigError) as raised:
@@ -101,7 +101,7 @@ def test_a_text_must_fit_into_an_argument(tmp_path: Path) -> None:
 
 
 def test_files_of_servers_are_mounted(tmp_path: Path) -> None:
-    """They are in the agent's directory, read-only, as those of a command."""
+    """The agent directory, with the files of MCP servers, is mounted read-only, as for a ``command`` agent."""
     tmp_path.chmod(0o755)
     (mount,) = harness("codex", {"model": "m", "agent_dir": tmp_path})._agent_mounts
     assert (mount.source, mount.target, mount.read_only) == (tmp_path, AGENT_TARGET, True)

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of derived images: a small base image in a store of the test's own."""
+"""Fixtures for the tests of derived images: a small base image in a temporary store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BASE_LAYER = layer(directory("etc"), file("etc/os", b"one\n"), directory("app"),
 
 @pytest.fixture
 def based(own_store: ImageStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ImageStore:
-    """Give a store with ``base:1``, and nothing to ask for another image."""
+    """Return a store with the image ``base:1``. There is no engine to get other images from."""
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine.sock")
     with own_store.incoming(Origin(ImageSource.ARCHIVE)) as incoming:

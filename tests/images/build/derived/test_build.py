@@ -1,4 +1,4 @@
-"""Derived images: content on a base, without an engine; with steps, by whatever runs them."""
+"""Building derived images without an engine. A fake replaces the sandbox in which steps run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REFERENCE = "securebench/test-derived/one:1"
 
 
 class Steps:
-    """Stands in for a sandbox: notes each job, prints, and leaves a layer."""
+    """A fake sandbox that records each build script, and returns a fixed output, exit code and layer."""
 
     def __init__(self, left: bytes = b"", exit_code: int = 0, output: bytes = b"") -> None:
         self.left, self.exit_code, self.output = left, exit_code, output
@@ -45,7 +45,7 @@ class Steps:
 
     @contextmanager
     def __call__(self, build_script: BuildScript, log: Callable[[bytes], None]) -> Iterator[StepsResult | None]:
-        """Run nothing."""
+        """Record the build script without running it, log the output, and yield the result."""
         self.build_scripts.append(build_script)
         self.tools = sorted(path.name for path in build_script.tools.rglob("*"))
         log(self.output)
@@ -54,7 +54,7 @@ class Steps:
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> DerivedRecipe:
-    """Give a recipe with files alone."""
+    """Return a recipe that only adds files."""
     files = tmp_path / "recipe" / "files"
     (files / "sub").mkdir(parents=True)
     (files / "sub" / "note.txt").write_text("note\n")
@@ -102,7 +102,7 @@ def _left(store: ImageStore) -> list[str]:
 
 
 def test_files_alone_need_no_sandbox(based: ImageStore, recipe: DerivedRecipe) -> None:
-    """They lie where the recipe says, on the base's files, with plain modes, links as links, and one date."""
+    """Files are added to those of the base without a sandbox. They get plain modes and one date; links stay links."""
     state = _builder(based).build(recipe)
     with based.lease(state.id) as tree:
         assert (tree.root / "app/sub/note.txt").read_text() == "note\n"
@@ -113,7 +113,10 @@ def test_files_alone_need_no_sandbox(based: ImageStore, recipe: DerivedRecipe) -
 
 
 def test_what_the_base_says_holds_unless_the_recipe_says_otherwise(based: ImageStore, recipe: DerivedRecipe) -> None:
-    """Variables and labels are added to, the working directory is replaced, and the base's layers are shared."""
+    """The recipe adds variables and labels to those of the base, and replaces the working directory.
+
+    The base's layers are shared.
+    """
     state = _builder(based).build(recipe)
     found = based.find(REFERENCE)
     assert found is not None
@@ -129,7 +132,7 @@ def test_what_the_base_says_holds_unless_the_recipe_says_otherwise(based: ImageS
 
 
 def test_the_same_recipe_makes_the_same_image(based: ImageStore, recipe: DerivedRecipe) -> None:
-    """No time, name or order of this machine is in it; other content makes another image."""
+    """The modification times of the recipe's files do not change the image's id; their content does."""
     first = _builder(based).build(recipe).id
     os.utime(recipe.directory / "files" / "run.sh", (1, 1))
     assert _builder(based).build(recipe).id == first
@@ -138,7 +141,10 @@ def test_the_same_recipe_makes_the_same_image(based: ImageStore, recipe: Derived
 
 
 def test_a_source_becomes_a_repository_of_one_commit(based: ImageStore, recipe: DerivedRecipe, tmp_path: Path) -> None:
-    """C22: from a clone with a future and a tag, the image has that one tree and nothing else; its labels say which."""
+    """C22: an image from a clone with a later commit and a tag contains only the wanted files, in one commit.
+
+    Labels record the source and the new commit.
+    """
     clone = repository(tmp_path / "clone")
     (clone / "module.py").write_text("broken\n")
     wanted = commit(clone)
@@ -157,7 +163,7 @@ def test_a_source_becomes_a_repository_of_one_commit(based: ImageStore, recipe: 
 
 
 def test_steps_run_in_the_image_with_its_content(based: ImageStore, recipe: DerivedRecipe) -> None:
-    """They get the image's variables, start in its directory, and what they leave is the last layer."""
+    """Steps get the variables of the image and the build. They run on the recipe's files, and add the last layer."""
     steps = Steps(layer(file("made", b"made\n")))
     stepped = replace(recipe, install=(("make", "it's"),), run=(("sh", "-c", "a\nb"),))
     state = _builder(based, steps).build(stepped)
@@ -172,7 +178,7 @@ def test_steps_run_in_the_image_with_its_content(based: ImageStore, recipe: Deri
 
 
 def test_the_script_runs_each_step_as_it_is_written(based: ImageStore, recipe: DerivedRecipe, tmp_path: Path) -> None:
-    """No shell comes between: quotes, newlines and patterns reach the program; the first that fails ends it."""
+    """Quotes, newlines and patterns reach a step's program unchanged. The first step that fails ends the script."""
     steps = Steps()
     odd = ("sh", "-c", 'printf "%s|" "$@"', "x", "it's", "a\nb", "$HOME", "*")
     stepped = replace(recipe, workdir="", files={}, run=(odd, ("false",), ("echo", "never")))
@@ -185,7 +191,7 @@ def test_the_script_runs_each_step_as_it_is_written(based: ImageStore, recipe: D
 
 
 def test_a_step_that_fails_is_named_with_the_end_of_its_output(based: ImageStore, recipe: DerivedRecipe) -> None:
-    """L25: the error has the step and the end of its output, the log all of it, and nothing is left in the store."""
+    """L25: the error contains the step and the end of its output. The log is kept, and nothing is left in the store."""
     before = _left_after_nothing(based)
     steps = Steps(exit_code=7, output=b"securebench: step 1 of 1: make it\nno rule\n")
     stages: list[str] = []
@@ -208,7 +214,7 @@ def _left_after_nothing(store: ImageStore) -> list[str]:
 def test_a_step_that_gives_the_source_another_history_fails_the_build(
     based: ImageStore, recipe: DerivedRecipe, tmp_path: Path
 ) -> None:
-    """F01: a tag that a step sets would be a way to what is not the task's."""
+    """F01: a build fails if a step adds a tag to the source's repository: a tag could lead to later history."""
     clone = repository(tmp_path / "clone")
     (clone / "x").write_text("x")
     wanted = commit(clone)
@@ -221,7 +227,7 @@ def test_a_step_that_gives_the_source_another_history_fails_the_build(
 
 
 def test_without_anything_to_make_a_sandbox_with_steps_cannot_be_run(based: ImageStore, recipe: DerivedRecipe) -> None:
-    """The error says where to look; files alone would have been built."""
+    """If this machine cannot create sandboxes, a recipe with steps is refused. One with only files is built."""
 
     @contextmanager
     def nothing(_build_script: BuildScript, _log: Callable[[bytes], None]) -> Iterator[None]:
@@ -235,7 +241,7 @@ def test_without_anything_to_make_a_sandbox_with_steps_cannot_be_run(based: Imag
 
 
 def test_a_base_that_is_not_there_is_said(based: ImageStore, recipe: DerivedRecipe) -> None:
-    """With how to get it."""
+    """The error for a missing base contains the command that builds it."""
     with pytest.raises(ImageError, match="images build nothing") as caught:
         _builder(based).build(replace(recipe, base="securebench/nothing:1"))
     assert caught.value.code == "image-unavailable"
@@ -267,7 +273,10 @@ def _a_removal(files: Path) -> None:
 def test_files_that_no_image_takes_are_refused(
     based: ImageStore, recipe: DerivedRecipe, harm: Callable[[Path], None]
 ) -> None:
-    """A directory that is missing or a link, and what is no file, ends the build; nothing waits and nothing is left."""
+    """A missing directory, a link to one, a FIFO and a reserved name are refused. The build does not block.
+
+    Nothing is left in the store.
+    """
     before = _left_after_nothing(based)
     harm(recipe.directory / "files")
     with pytest.raises(ConfigError) as caught:
@@ -279,7 +288,7 @@ def test_files_that_no_image_takes_are_refused(
 def test_wheels_and_what_installs_them_are_given_to_the_sandbox(
     based: ImageStore, recipe: DerivedRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The recipe's pins are fetched for its Python, and readable for whoever runs the steps."""
+    """The recipe's wheels are fetched for its Python, and are in the sandbox with their installer."""
     calls: list[object] = []
 
     def fetch(pins: tuple[str, ...], python: str, directory: Path) -> tuple[str, ...]:
@@ -315,7 +324,7 @@ Builder(ImageStore(), None, lambda _: None, lambda *_: (0, ""), steps).build(loa
 
 @pytest.mark.timeout(60)
 def test_a_killed_build_is_cleared_by_the_next(based: ImageStore, recipe: DerivedRecipe) -> None:
-    """L25: killed while its steps run, it has no name, and the next build removes what it has left."""
+    """L25: a build that is killed while its steps run names no image, and the next build removes what it left."""
     document = {"reference": REFERENCE, "summary": "x", "base": BASE, "files": {"files": "/app"}, "run": [["true"]]}
     (recipe.directory / "recipe.yaml").write_text(json.dumps(document))
     before = _left_after_nothing(based)

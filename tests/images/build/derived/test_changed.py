@@ -1,4 +1,4 @@
-"""What steps have left, as a layer: of an overlay's directory, and of an archive of everything."""
+"""The layer with the changes of a build's steps, from an overlay or from an archive of all files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _overlay(top: Path, opaque: str = "trusted.overlay.opaque") -> dict[str, tar
 
 
 def _tree(tmp_path: Path, *parts: tuple[tarfile.TarInfo, bytes]) -> Path:
-    """Return an unpacked image."""
+    """Unpack an image with these files, and return its directory."""
     top = tmp_path / "tree"
     top.mkdir()
     data = layer(*parts)
@@ -53,12 +53,12 @@ def _archive(tree: Path, *parts: tuple[tarfile.TarInfo, bytes]) -> dict[str, tar
 
 
 def test_nothing_changed_is_an_empty_layer() -> None:
-    """An overlay that was never written to has no directory."""
+    """An overlay without an upper directory, because nothing was written, gives an empty layer."""
     assert _members(layer_of_overlay(-1, "trusted.overlay.opaque", 0)) == {}
 
 
 def test_a_layer_is_the_same_everywhere(tmp_path: Path) -> None:
-    """Images are known by the digests of their layers, which must not change between releases."""
+    """The bytes of a layer do not change between releases, because the id of an image depends on them."""
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/b/file").write_bytes(b"content\n")
     (tmp_path / "run").write_bytes(b"#!/bin/sh\n")
@@ -78,7 +78,7 @@ def test_a_layer_is_the_same_everywhere(tmp_path: Path) -> None:
 
 @as_root
 def test_an_overlays_marks_become_those_of_a_layer(tmp_path: Path) -> None:
-    """Removed entries, directories that show nothing of the image, owners and modes: all as layers have them."""
+    """Removed entries, opaque directories, owners, modes and links of an overlay are written as layers have them."""
     (tmp_path / "usr/new").mkdir(parents=True)
     os.setxattr(tmp_path / "usr/new", "trusted.overlay.opaque", b"y")
     os.mknod(tmp_path / "usr/gone", stat.S_IFCHR, 0)
@@ -97,14 +97,14 @@ def test_an_overlays_marks_become_those_of_a_layer(tmp_path: Path) -> None:
 
 @as_root
 def test_an_attribute_that_a_step_could_set_itself_says_nothing(tmp_path: Path) -> None:
-    """Only the one that the overlay keeps to itself is believed."""
+    """Only the extended attribute that the caller names marks a directory as opaque."""
     (tmp_path / "d").mkdir()
     os.setxattr(tmp_path / "d", "trusted.other", b"y")
     assert set(_overlay(tmp_path)) == {"d"}
 
 
 def test_what_is_mounted_while_steps_run_is_left_out(tmp_path: Path) -> None:
-    """Nothing below the kernel's trees, /tmp and /run, and no file that a runtime lays over another, is an image's."""
+    """Files in /proc, /sys, /dev, /tmp and /run, and files that a runtime mounts over others, are left out."""
     for name in ("proc/x", "sys/x", "dev/x", "tmp/x", "run/securebench/x", "etc/hosts", "etc/resolv.conf", "etc/kept"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
@@ -114,7 +114,7 @@ def test_what_is_mounted_while_steps_run_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("kind", ["pipe", "socket", "removal"])
 def test_what_no_layer_has_fails_the_build(tmp_path: Path, kind: str) -> None:
-    """A pipe is not waited for; a name that would remove a file of the image is not taken for one."""
+    """A FIFO, a socket, or a file with the name of a whiteout fails the build, which does not wait for the FIFO."""
     import socket
 
     if kind == "pipe":
@@ -130,7 +130,7 @@ def test_what_no_layer_has_fails_the_build(tmp_path: Path, kind: str) -> None:
 
 
 def test_links_of_an_overlay_are_data(tmp_path: Path) -> None:
-    """A link to a directory of the host is not entered."""
+    """A link to a directory of the host is stored as a link, and not followed."""
     (tmp_path / "out").symlink_to("/etc")
     found = _overlay(tmp_path)
     assert set(found) == {"out"}
@@ -138,7 +138,7 @@ def test_links_of_an_overlay_are_data(tmp_path: Path) -> None:
 
 
 def test_of_an_archive_only_what_changed_is_kept(tmp_path: Path) -> None:
-    """Files, links and directories that are as the image has them are no part of the layer."""
+    """Unchanged files, links and directories, and those in excluded directories, are not part of the layer."""
     same = (directory("etc"), file("etc/a", b"a"), file("etc/b", b"b"), symlink("etc/l", "a"), directory("srv"))
     tree = _tree(tmp_path, *same)
     changed = (
@@ -151,21 +151,21 @@ def test_of_an_archive_only_what_changed_is_kept(tmp_path: Path) -> None:
 
 
 def test_of_an_archive_what_is_missing_was_removed(tmp_path: Path) -> None:
-    """A directory is removed as one, with all that was in it."""
+    """A removed file or directory becomes one whiteout, with none for the content of the directory."""
     tree = _tree(tmp_path, directory("d"), file("d/a"), directory("d/sub"), file("d/sub/b"), file("gone"), file("kept"))
     assert set(_archive(tree, file("kept"))) == {".wh.d", ".wh.gone"}
     assert set(_archive(tree, directory("d"), file("d/a"), file("kept"))) == {"d/.wh.sub", ".wh.gone"}
 
 
 def test_nothing_is_removed_through_a_link_that_took_a_directorys_place(tmp_path: Path) -> None:
-    """A removal below it would be one of what the link leads to."""
+    """If a link replaces a directory, no whiteout is written below it: it would remove files of the link's target."""
     tree = _tree(tmp_path, directory("d"), file("d/a"), directory("other"), file("other/a"))
     found = _archive(tree, symlink("d", "other"), directory("other"), file("other/a"))
     assert set(found) == {"d"}
 
 
 def test_a_file_that_changed_its_kind_is_kept(tmp_path: Path) -> None:
-    """A link in place of a file, a file in place of a link, another size, or another mode."""
+    """A link in place of a file, a file in place of a link, another size and another mode are part of the layer."""
     tree = _tree(tmp_path, file("a", b"x"), symlink("b", "a"), file("c", b"x"), file("d", b"x"))
     found = _archive(tree, symlink("a", "b"), file("b", b"x"), file("c", b"xy"), file("d", b"x", mode=0o755))
     assert {name: member.type for name, member in found.items()} == {
@@ -177,19 +177,19 @@ def test_a_file_that_changed_its_kind_is_kept(tmp_path: Path) -> None:
 
 
 def test_new_hard_links_are_kept_as_links(tmp_path: Path) -> None:
-    """The second name leads to the first."""
+    """The second name of a new file is stored as a hard link to the first."""
     found = _archive(_tree(tmp_path, file("a")), file("a"), file("n", b"n"), hard_link("m", "n"))
     assert (found["m"].type, found["m"].linkname) == (tarfile.LNKTYPE, "n")
 
 
 def test_a_device_of_an_archive_fails_the_build(tmp_path: Path) -> None:
-    """No image has one."""
+    """A FIFO in the archive fails the build."""
     with pytest.raises(ImageError, match="device"):
         _archive(_tree(tmp_path, file("a")), file("a"), special("x", tarfile.FIFOTYPE))
 
 
 def test_a_link_on_the_hosts_side_is_not_followed(tmp_path: Path) -> None:
-    """What the archive has below a link of the image is compared with nothing, and never read from the host."""
+    """If a directory replaces a link of the image, its files are kept without reading the link's target on the host."""
     tree = _tree(tmp_path, symlink("d", "/etc"))
     found = _archive(tree, directory("d"), file("d/hostname", b"x"))
     assert set(found) == {"d", "d/hostname"}

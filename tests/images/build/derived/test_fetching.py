@@ -1,4 +1,4 @@
-"""Fetching a commit: the only git on the host, in a place of our own, where nothing of anybody's settings holds."""
+"""Fetching a commit: the only use of git on the host, in a new repository, without the user's settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def server(tmp_path: Path) -> tuple[str, str]:
-    """Give the address of a repository on this machine, and its first of two commits."""
+    """Return the address of a local repository with two commits, and the id of the first."""
     top = repository(tmp_path / "server")
     (top / "a").write_text("first\n")
     wanted = commit(top)
@@ -32,7 +32,7 @@ def server(tmp_path: Path) -> tuple[str, str]:
 
 
 def test_the_commit_comes_alone(server: tuple[str, str], tmp_path: Path) -> None:
-    """No later commit, tag, branch, remote or working tree is there."""
+    """The fetched repository has the files of the commit, and no refs, ``FETCH_HEAD`` or hooks."""
     url, wanted = server
     fetched = fetch_commit(url, wanted, tmp_path / "fetched.git", "file")
     assert read_commit(fetched, wanted).files[b"a"].data == b"first\n"
@@ -44,7 +44,7 @@ def test_the_commit_comes_alone(server: tuple[str, str], tmp_path: Path) -> None
 def test_nothing_of_the_users_settings_holds(
     server: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Settings, templates and hooks of the user, and of his environment, run nothing and redirect nothing."""
+    """Git settings, templates and hooks in the user's home or environment run nothing and redirect nothing."""
     canary = tmp_path / "canary"
     home = tmp_path / "home"
     (home / "template" / "hooks").mkdir(parents=True)
@@ -68,7 +68,7 @@ def test_nothing_of_the_users_settings_holds(
 
 @pytest.mark.parametrize("url", ["ext::sh -c 'touch canary'", "file:///nowhere", "ssh://example.invalid/x", "-oops"])
 def test_only_one_protocol_is_spoken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """Whatever the address, git speaks https here; an address is never an option."""
+    """Git accepts only https addresses, and never takes an address for an option."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ImageError) as caught:
         fetch_commit(url, "0" * 40, tmp_path / "fetched.git")
@@ -77,7 +77,7 @@ def test_only_one_protocol_is_spoken(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_git_is_asked_for_nothing_but_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its environment is a fixed one, without a way to ask for a password, and it checks nothing out."""
+    """Git fetches one commit in a fixed environment, without password prompts, tags or a checkout."""
     noted = tmp_path / "noted"
     fake = tmp_path / "bin" / "git"
     fake.parent.mkdir()
@@ -100,7 +100,7 @@ def test_git_is_asked_for_nothing_but_the_commit(tmp_path: Path, monkeypatch: py
 
 
 def test_without_git_a_clone_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says what is missing."""
+    """Without git, the error has the code ``image-tool-missing``."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ImageError) as caught:
         fetch_commit("https://example.org/x.git", "a" * 40, tmp_path / "fetched.git")

@@ -1,4 +1,4 @@
-"""Source archives: from an index of this test's, and read without running anything of them."""
+"""Source archives: fetched from a local package index, and unpacked without running anything in them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SOURCE = PypiSource(name="my.tool", version="1.0")
 
 @contextmanager
 def index(*files: dict[str, object], content: bytes = GOOD) -> Iterator[str]:
-    """Serve a simple index that lists these files, on this machine."""
+    """Serve a package index on this machine that lists these files. ``content`` is the file at ``/files/x``."""
     with serving(FakeServer()) as server:
         server.files["/simple/my-tool/"] = Content(json.dumps({"files": list(files)}).encode())
         server.files["/files/x"] = Content(content)
@@ -46,12 +46,15 @@ def index(*files: dict[str, object], content: bytes = GOOD) -> Iterator[str]:
 
 
 def listed(filename: str = "My_Tool-1.0.tar.gz", url: str = "../../files/x", sha256: str = SHA256) -> dict[str, object]:
-    """Return an entry of an index."""
+    """Return the index's entry for a file."""
     return {"filename": filename, "url": url, "hashes": {"sha256": sha256}}
 
 
 def test_the_releases_source_archive_is_fetched_and_read() -> None:
-    """Wheels and other releases are passed by; names count in any spelling; the top directory goes."""
+    """Wheels, other releases and other projects are skipped, whatever the spelling of the project's name.
+
+    The archive's top directory is removed from the paths.
+    """
     others = (
         listed("my_tool-1.0-py3-none-any.whl"),
         listed("my-tool-1.0.1.tar.gz"),
@@ -77,7 +80,7 @@ def test_the_releases_source_archive_is_fetched_and_read() -> None:
     ids=["index", "recipe"],
 )
 def test_an_archive_that_is_another_is_refused(source: PypiSource, entry: dict[str, object]) -> None:
-    """What the index, or the recipe, says of its digest must hold."""
+    """An archive whose digest differs from that in the index or in the recipe is refused."""
     with index(entry) as address, pytest.raises(ImageError) as caught:
         fetch_release(source, address)
     assert caught.value.code == "image-blob-mismatch"
@@ -85,7 +88,7 @@ def test_an_archive_that_is_another_is_refused(source: PypiSource, entry: dict[s
 
 @pytest.mark.parametrize("entry", [listed("my_tool-1.0-py3-none-any.whl"), listed("my-tool-2.0.tar.gz"), {}])
 def test_a_release_without_a_source_archive_is_said(entry: dict[str, object]) -> None:
-    """There is nothing to make a repository of."""
+    """The error for a release without a source archive says so."""
     with index(entry) as address, pytest.raises(ImageError, match="no source archive") as caught:
         fetch_release(SOURCE, address)
     assert caught.value.code == "source-unavailable"
@@ -93,14 +96,14 @@ def test_a_release_without_a_source_archive_is_said(entry: dict[str, object]) ->
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "http://example.invalid/x", "ftp://127.0.0.1/x", "/elsewhere"])
 def test_an_index_leads_nowhere_but_over_tls(url: str) -> None:
-    """Neither to a file of this machine, nor to a plain address elsewhere, nor by a redirect."""
+    """A local file, an FTP address and a remote address without TLS are refused, even after a redirect."""
     with index(listed(url=url)) as address, pytest.raises(ImageError) as caught:
         fetch_release(SOURCE, address)
     assert caught.value.code == "source-unavailable"
 
 
 def test_an_index_that_cannot_be_reached_is_said_without_its_password() -> None:
-    """Addresses of private indexes hold credentials."""
+    """The error for an index that cannot be reached does not contain the password in its address."""
     with pytest.raises(ImageError) as caught:
         fetch_release(SOURCE, "http://user:secret@127.0.0.1:9/simple")
     assert caught.value.code == "source-unavailable"
@@ -124,21 +127,21 @@ def test_an_index_that_cannot_be_reached_is_said_without_its_password() -> None:
     ids=lambda part: part[0].name,
 )
 def test_what_leads_out_or_is_no_file_is_refused(part: tuple[tarfile.TarInfo, bytes]) -> None:
-    """H13: each trap ends the reading, with a typed error."""
+    """H13: unsafe or conflicting paths, special files and hard links to other files than the archive's are refused."""
     with pytest.raises(ImageError) as caught:
         unpacked(layer(file("x-1/ok"), part), "the archive")
     assert caught.value.code in {"source-unusable", "image-malformed"}
 
 
 def test_a_file_outside_of_the_top_directory_is_named() -> None:
-    """The error has the name of the file, which is not part of any directory."""
+    """The error names the file that is outside the archive's top directory."""
     with pytest.raises(ImageError, match="it has the file 'README' outside of its top directory") as caught:
         unpacked(layer(file("x-1/ok"), file("README")), "the archive")
     assert caught.value.code == "source-unusable"
 
 
 def test_an_archive_that_grows_out_of_all_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """H14: bytes and files have limits."""
+    """H14: an archive with too many bytes or too many files is refused."""
     monkeypatch.setattr("securebench.images.build.derived.pypi.MAX_BYTES", 1000)
     with pytest.raises(ImageError):
         unpacked(gzip.compress(layer(file("x/big", bytes(100_000)))), "the archive")
@@ -149,6 +152,6 @@ def test_an_archive_that_grows_out_of_all_bounds_is_refused(monkeypatch: pytest.
 
 @pytest.mark.parametrize("data", [b"", b"rubbish", gzip.compress(b"rubbish", mtime=0), GOOD[:-20]])
 def test_what_is_no_archive_is_refused(data: bytes) -> None:
-    """Also one that was cut short."""
+    """Data that is not an archive, and an archive that is truncated, are refused."""
     with pytest.raises(ImageError):
         unpacked(data, "the archive")

@@ -1,4 +1,4 @@
-"""Real builds: real projects, in real sandboxes, with the wheels and archives of the package index."""
+"""Builds of derived images in real sandboxes, with wheels and a source archive from the package index."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PYTEST = "pytest==8.3.3, pluggy==1.5.0, iniconfig==2.0.0, packaging==24.1"
 
 @pytest.fixture
 def opened(driver: SandboxDriver) -> Callable[..., SandboxDriver]:
-    """Give what opens a driver of the same kind: one that is closed again holds no image any more."""
+    """Return a function that opens another driver of the same kind. Closing that driver releases its images."""
     known, open_driver = driver.info(), select.open_driver
     return lambda *_: open_driver(known.name, known.runtime or None, "test-builds", print)
 
@@ -46,7 +46,7 @@ def build(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Callable[[str], str]]:
-    """Give a function that builds a recipe's text on this driver, and returns the id."""
+    """Yield a function that builds the text of a recipe with this driver, and returns the image's id."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(select, "open_driver", opened)
     store = ImageStore()
@@ -98,14 +98,14 @@ checks:
 
 @pytest.mark.timeout(300)
 def test_what_steps_change_is_the_image(opened: Callable[..., SandboxDriver], build: Callable[[str], str]) -> None:
-    """New, changed and removed files, modes and links are in it; what lay on mounts is not: on each driver."""
+    """With each driver, new and removed files, modes and links are in the image; files on mounts are not."""
     image_id = build(CHANGES)
     assert _run(opened, image_id, "cat", "/app/link") == "made\n"
 
 
 @pytest.mark.timeout(300)
 def test_steps_have_no_network_and_no_privilege(build: Callable[[str], str]) -> None:
-    """They are the image's root, and nothing more."""
+    """Steps run as root, but without capabilities and with no network interface except loopback."""
     probe = (
         "import os, socket; assert os.getuid() == 0; "
         "assert int(next(l for l in open('/proc/self/status') if l.startswith('CapEff')).split()[1], 16) == 0; "
@@ -131,7 +131,10 @@ checks:
 def test_a_project_of_the_package_index_can_be_tested(
     opened: Callable[..., SandboxDriver], build: Callable[[str], str]
 ) -> None:
-    """From its source archive: installed as developers do, its own tests pass, and its repository has one commit."""
+    """A project that is installed from its source archive in editable mode passes its own tests.
+
+    Its repository has one commit and no changes.
+    """
     image_id = build(SDIST)
     assert " passed" in _run(opened, image_id, "python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
     log = _run(opened, image_id, "git", "log", "--all", "--format=%H")
@@ -145,7 +148,7 @@ def test_a_project_of_the_package_index_can_be_tested(
 def test_a_clone_at_a_commit_has_no_future(
     opened: Callable[..., SandboxDriver], build: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """C22, F01: of a clone with the fix committed, tagged and stashed, nothing but the commit is in the image."""
+    """C22, F01: from a clone with a later commit, a tag and a stash, only the wanted commit is in the image."""
     clone = repository(tmp_path / "clone")
     (clone / "code.py").write_text("broken = True\n")
     wanted = commit(clone)

@@ -1,4 +1,4 @@
-"""Pinned wheels: fetched by pip without running anything of them, and installed without pip."""
+"""Pinned wheels: pip downloads them without running code from them, and they are installed without pip."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INFO = "tool-1.dist-info"
 
 
 def wheel(directory: Path, members: Mapping[str, str], name: str = "tool-1-py3-none-any.whl") -> Path:
-    """Write a wheel."""
+    """Write a wheel with ``members`` and the required metadata, and return its path."""
     basic = {
         f"{INFO}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{INFO}/METADATA": "Metadata-Version: 2.1\nName: tool\nVersion: 1\n",
@@ -35,7 +35,7 @@ def wheel(directory: Path, members: Mapping[str, str], name: str = "tool-1-py3-n
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a directory that is all that pip looks at."""
+    """Return a directory that is pip's only source of packages."""
     directory = tmp_path / "index"
     directory.mkdir()
     for name, value in {"NO_INDEX": "1", "FIND_LINKS": str(directory), "CONFIG_FILE": "/dev/null"}.items():
@@ -44,7 +44,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_pinned_wheel_is_fetched_with_its_digest(index: Path, tmp_path: Path) -> None:
-    """What it needs in its turn is not fetched, and its digest is returned for the log."""
+    """A pinned wheel is downloaded, and its name and digest are returned."""
     wheel(index, {"tool.py": ""})
     (tmp_path / "got").mkdir()
     (line,) = fetch_wheels(("tool==1",), "3.11", tmp_path / "got")
@@ -52,7 +52,7 @@ def test_a_pinned_wheel_is_fetched_with_its_digest(index: Path, tmp_path: Path) 
 
 
 def test_a_source_archive_is_never_used_as_a_wheel(index: Path, tmp_path: Path) -> None:
-    """F02: to know what it needs pip would have to run it, on this machine."""
+    """F02: a source archive is refused, because pip would run its code on this machine to read its metadata."""
     import io
     import tarfile
 
@@ -73,27 +73,27 @@ def test_a_source_archive_is_never_used_as_a_wheel(index: Path, tmp_path: Path) 
     ["tool", "tool @ file:///tool.tar.gz", "-r/etc/passwd", "tool==1\n-r x", "tool==1 --pre", "./tool.whl"],
 )
 def test_only_exact_requirements_reach_pip(tmp_path: Path, requirement: str) -> None:
-    """I26: pip runs the code of a source archive that a URL names, also for wheels only."""
+    """I26: only exact requirements are passed to pip, which runs code of a source archive at a URL."""
     with pytest.raises(ImageError, match="not an exact requirement"):
         fetch_wheels((requirement,), "3.11", tmp_path)
 
 
 def test_a_wheel_with_another_hash_is_refused(index: Path, tmp_path: Path) -> None:
-    """Hashes after a requirement are checked by pip."""
+    """A wheel that does not have the hash after its requirement is refused by pip."""
     wheel(index, {"tool.py": ""})
     with pytest.raises(ImageError, match="HASHES"):
         fetch_wheels((f"tool==1 --hash=sha256:{'0' * 64}",), "3.11", tmp_path)
 
 
 def test_pip_is_told_which_python_the_wheels_are_for(index: Path, tmp_path: Path) -> None:
-    """A wheel of another version of Python is none for this image."""
+    """A wheel for another version of Python than the requested one is refused."""
     wheel(index, {"tool.py": ""}, "tool-1-cp39-cp39-manylinux_2_28_x86_64.whl")
     with pytest.raises(ImageError):
         fetch_wheels(("tool==1",), "3.11", tmp_path)
 
 
 def _installed(tmp_path: Path, members: Mapping[str, str]) -> Path:
-    """Install a wheel into an environment of the test's own, and return its Python."""
+    """Install a wheel into a new virtual environment, and return the environment's Python."""
     environment = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
     (tmp_path / "wheels").mkdir()
@@ -104,7 +104,7 @@ def _installed(tmp_path: Path, members: Mapping[str, str]) -> Path:
 
 
 def test_a_wheel_is_installed_as_pip_would_do_it(tmp_path: Path) -> None:
-    """Modules can be imported, programs run, the installation knows its files, and every module is compiled."""
+    """Programs run, data files are in place, the metadata lists all files, and every module is compiled."""
     python = _installed(
         tmp_path,
         {
@@ -127,14 +127,14 @@ def test_a_wheel_is_installed_as_pip_would_do_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../evil.py", "/evil.py", "a/../../evil.py"])
 def test_a_wheel_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
-    """H14: also inside a sandbox, nothing is written where a wheel has no place."""
+    """H14: a wheel with a member outside the target directory is refused, and the member is not written."""
     with pytest.raises(subprocess.CalledProcessError):
         _installed(tmp_path, {name: "evil"})
     assert not list(tmp_path.rglob("evil.py"))
 
 
 def _refusal(tmp_path: Path, members: Mapping[str, str]) -> str:
-    """Install a wheel as on the host, and return why it is refused."""
+    """Install a wheel that must be refused, as SecureBench does on the host, and return the error's message."""
     tree = tmp_path / "tree"
     places = {"purelib": tree, "platlib": tree, "scripts": tree / "bin", "data": tree}
     with pytest.raises(install_wheels.WheelError) as caught:
@@ -157,7 +157,7 @@ def _refusal(tmp_path: Path, members: Mapping[str, str]) -> str:
     ],
 )
 def test_a_program_of_a_wheel_neither_leads_out_nor_is_code(tmp_path: Path, program: str, target: str) -> None:
-    """I25: wheels of declared agents are installed on the host."""
+    """I25: unsafe names and targets of programs are refused: wheels of agents are installed on the host."""
     before = tmp_path / "outside"
     before.mkdir()
     points = f"[console_scripts]\n{program.format(outside=before)} = {target}\n"
@@ -176,14 +176,17 @@ def test_a_program_of_a_wheel_neither_leads_out_nor_is_code(tmp_path: Path, prog
     ],
 )
 def test_a_hostile_wheel_is_an_error(tmp_path: Path, members: Mapping[str, str], why: str) -> None:
-    """H13: whatever is wrong with a wheel, the error names the wheel."""
+    """H13: the error for an unsafe or damaged wheel names the wheel."""
     assert why in (message := _refusal(tmp_path, members))
     assert message.startswith("tool-1-py3-none-any.whl")
 
 
 @pytest.mark.parametrize("member", ["tool-1.data/headers/x.h", "tool-1.data/scripts", "tool-1.data"])
 def test_a_member_without_a_place_is_left_out(tmp_path: Path, member: str) -> None:
-    """Agents have no directory of headers, and a kind alone is not a file."""
+    """Headers, and members of ``.data`` that are not below the directory of a kind, are not installed.
+
+    There is no directory for headers in an agent's installation.
+    """
     path = wheel(tmp_path, {member: "x"})
     tree = tmp_path / "tree"
     made = install_wheels.install_wheel(path, {"purelib": tree, "scripts": tree / "bin", "data": tree})
@@ -191,14 +194,14 @@ def test_a_member_without_a_place_is_left_out(tmp_path: Path, member: str) -> No
 
 
 def test_a_wheel_is_limited(tmp_path: Path) -> None:
-    """H14: the sizes that its headers announce are summed before anything is written."""
+    """H14: a wheel whose headers announce too many bytes in total is refused before anything is written."""
     with pytest.raises(install_wheels.WheelError, match="more than 1000 bytes in total"):
         install_wheels.install_wheel(wheel(tmp_path, {"big": "x" * 1000}), {"purelib": tmp_path / "tree"}, 1000)
     assert not (tmp_path / "tree").exists()
 
 
 def test_the_installer_is_for_old_pythons_too() -> None:
-    """It parses as Python 3.7 does, and imports nothing of ours."""
+    """The installer has only syntax of Python 3.7, and imports nothing from SecureBench."""
     import ast
 
     source = Path(install_wheels.__file__).read_text()

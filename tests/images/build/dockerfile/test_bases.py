@@ -1,4 +1,4 @@
-"""Other images in place of those that a Dockerfile names."""
+"""Replacing the images that a Dockerfile names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BASES = {"python:3.13-slim": ID, "ghcr.io/x/tool:1": "tool:2"}
 
 
 def rewritten(text: str, **arguments: str) -> str:
-    """Return the Dockerfile as it is built."""
+    """Return the Dockerfile ``text`` after its images were replaced."""
     return with_bases(text, BASES, arguments).text
 
 
@@ -35,7 +35,7 @@ def rewritten(text: str, **arguments: str) -> str:
     ],
 )
 def test_what_from_names_is_replaced(text: str, expected: str) -> None:
-    """In any spelling, through variables, over several lines, with and without a name or platform."""
+    """Images are replaced in any spelling, through variables, over several lines, with a stage name or platform."""
     assert rewritten(text) == expected
 
 
@@ -52,25 +52,25 @@ def test_what_from_names_is_replaced(text: str, expected: str) -> None:
     ],
 )
 def test_everything_else_stays_as_it_is(text: str) -> None:
-    """Lines of other instructions, comments, here-documents, stages, and images that nothing stands in for."""
+    """Other instructions, comments, here-documents, stages and images without a replacement stay unchanged."""
     assert rewritten(text) == text
 
 
 def test_a_stage_with_the_name_of_an_image_is_the_stage() -> None:
-    """As the builder has it."""
+    """A stage with the same name as a replaced image is not replaced, as in the builder."""
     text = "FROM other:1 AS tool\nFROM tool\n"
     assert with_bases(text, {"tool": ID}, {}).text == text
 
 
 def test_a_build_argument_goes_before_its_default() -> None:
-    """What is given decides which image is meant."""
+    """A build argument overrides the default of ``ARG`` in the name of an image."""
     text = "ARG V=3.12\nFROM python:${V}-slim\n"
     assert rewritten(text) == text
     assert ID in rewritten(text, V="3.13")
 
 
 def test_the_images_that_are_still_needed_are_named() -> None:
-    """Once each, in their order: what a machine without a registry has to have a stand-in for."""
+    """Each image without a replacement is listed once, in order. A machine without a registry lacks these images."""
     text = "FROM a:1 AS x\nFROM python:3.13-slim\nCOPY --from=b:2 / /\nFROM x\nFROM a:1\n"
     assert with_bases(text, BASES, {}).images == ("a:1", "b:2")
 
@@ -79,7 +79,7 @@ def test_the_images_that_are_still_needed_are_named() -> None:
     "text", ["", "RUN x\n", "FROM\n", "FROM a b c d\n", "FROM --privileged\n", "FROM $(id)\n", "FROM ${X}\n"]
 )
 def test_what_is_no_dockerfile_is_refused(text: str) -> None:
-    """K15: also an image that is none."""
+    """K15: an invalid Dockerfile is refused, also because of an invalid image name."""
     with pytest.raises(ConfigError) as caught:
         rewritten(text)
     assert caught.value.code == "dockerfile-invalid"

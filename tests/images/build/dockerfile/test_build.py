@@ -1,4 +1,4 @@
-"""Building a Dockerfile: on a real engine, from an image of the store."""
+"""Building a Dockerfile on a real engine, with a base image from the store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WORKDIR /context
 
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DockerfileRecipe:
-    """Give a recipe whose base no registry has."""
+    """Return a recipe whose Dockerfile names a base image that no registry has, with a replacement."""
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     context = tmp_path / "recipe" / "environment"
     context.mkdir(parents=True)
@@ -64,7 +64,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DockerfileRecipe:
 
 @pytest.fixture
 def based(own_store: ImageStore) -> ImageStore:
-    """Give a store with the image that stands in for the base."""
+    """Return a store with the image that replaces the base."""
     with own_store.incoming(Origin(ImageSource.ARCHIVE)) as incoming:
         incoming.name(add_root(incoming, [tiny_root()], RootConfig({"PATH": "/bin"}), "the base"), BASE)
     return own_store
@@ -72,7 +72,7 @@ def based(own_store: ImageStore) -> ImageStore:
 
 @pytest.fixture
 def clean(engine: Engine) -> Iterator[Engine]:
-    """Give the real engine, and remove from it what a test has built."""
+    """Yield the real engine, and afterwards remove the images that the test has built."""
     yield engine
     for reference in (REFERENCE, BASE):
         if engine.client.images(name=reference):
@@ -98,7 +98,7 @@ def _labelled(engine: Engine) -> list[str]:
 def test_a_dockerfile_is_built_on_another_base_and_taken_into_the_store(
     clean: Engine, based: ImageStore, recipe: DockerfileRecipe
 ) -> None:
-    """Without a registry: stages, arguments and the context are the Dockerfile's; both have the same image."""
+    """Stages, build arguments and the context work without a registry. Engine and store both have the image."""
     stages: list[str] = []
     image_id = _build(based, clean, recipe, stages.append)
     found = based.find(REFERENCE)
@@ -118,7 +118,7 @@ def test_a_dockerfile_is_built_on_another_base_and_taken_into_the_store(
 def test_a_step_that_fails_leaves_nothing_but_its_log(
     clean: Engine, based: ImageStore, recipe: DockerfileRecipe
 ) -> None:
-    """L25: no name in the engine or the store, and no container; the error has the last words."""
+    """L25: no image or container stays in the engine, and no name in the store. The error contains the output."""
     recipe.dockerfile.write_text(DOCKERFILE + 'RUN ["/bin/sh", "-c", "echo no such thing; exit 4"]\n')
     with pytest.raises(ImageError, match="no such thing") as caught:
         _build(based, clean, recipe)
@@ -129,7 +129,7 @@ def test_a_step_that_fails_leaves_nothing_but_its_log(
 
 @pytest.mark.engine
 def test_a_check_that_fails_keeps_the_name_from_it(clean: Engine, based: ImageStore, recipe: DockerfileRecipe) -> None:
-    """L25: as with every recipe."""
+    """L25: an image whose check fails gets no name in the store, and is removed from the engine."""
     with pytest.raises(ImageError) as caught:
         _build(based, clean, replace(recipe, checks=(("/bin/sh", "-c", "exit 3"),)))
     assert caught.value.code == "image-check-failed"
@@ -141,7 +141,7 @@ def test_a_check_that_fails_keeps_the_name_from_it(clean: Engine, based: ImageSt
 def test_a_base_that_nobody_has_is_named_with_what_to_do(
     clean: Engine, based: ImageStore, recipe: DockerfileRecipe
 ) -> None:
-    """The hint is the option that puts another image in its place."""
+    """For a base image that is not available, the hint contains the option that replaces it."""
     with pytest.raises(InfrastructureError) as caught:
         _build(based, clean, replace(recipe, base_images={}))
     assert "--base-image registry.invalid/base:1=IMAGE" in caught.value.hint
@@ -151,7 +151,7 @@ def test_a_base_that_nobody_has_is_named_with_what_to_do(
 def test_an_image_with_a_history_that_it_should_not_show_is_warned_of(
     clean: Engine, based: ImageStore, recipe: DockerfileRecipe
 ) -> None:
-    """F01: what comes from a Dockerfile may hold the answer; that is said, and the image is there."""
+    """F01: if an image from a Dockerfile contains other history, a warning is reported and the image is built."""
     git = recipe.context / "repository" / ".git"
     (git / "objects").mkdir(parents=True)
     (git / "HEAD").write_text("ref: refs/heads/main\n")
@@ -165,7 +165,7 @@ def test_an_image_with_a_history_that_it_should_not_show_is_warned_of(
 def test_without_an_engine_it_is_said_what_to_do(
     based: ImageStore, recipe: DockerfileRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Dockerfile is the engine's to build; the image may be brought from elsewhere."""
+    """Without an engine, a Dockerfile is refused. The hint contains the command that imports an image."""
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     with pytest.raises(EngineError, match="needs an engine") as caught:
         _build(based, None, recipe)

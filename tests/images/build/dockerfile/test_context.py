@@ -1,4 +1,4 @@
-"""The context of a Dockerfile: what is sent along, and what stays."""
+"""The build context of a Dockerfile: which files are sent to the engine."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def sent(context: Path) -> dict[str, tarfile.TarInfo]:
-    """Return the members of the archive."""
+    """Return the members of the context archive by name."""
     with tarfile.open(fileobj=io.BytesIO(b"".join(context_archive(context, "FROM x\n")))) as archive:
         return {member.name: member for member in archive}
 
 
 @pytest.fixture
 def context(tmp_path: Path) -> Path:
-    """Give a directory with files, some of them in the way."""
+    """Return a directory with files, some of which the tests exclude."""
     top = tmp_path / "context"
     for name in ("a.txt", "a.log", "keep.log", "sub/a.log", "sub/b.txt", "node_modules/x/y", "tests/hidden.py"):
         (top / name).parent.mkdir(parents=True, exist_ok=True)
@@ -35,13 +35,13 @@ def context(tmp_path: Path) -> Path:
 
 
 def test_all_is_sent_with_the_dockerfile_that_is_built(context: Path) -> None:
-    """The engine is told to copy neither of our two files into the image."""
+    """The archive contains all files, and the Dockerfile and ignore file that SecureBench adds."""
     found = sent(context)
     assert {"a.txt", "a.log", "sub", "sub/b.txt", DOCKERFILE, IGNORE_FILE} <= set(found)
 
 
 def test_what_is_ignored_stays(context: Path) -> None:
-    """Patterns are Docker's: from the top, with exceptions, comments and blank lines."""
+    """Patterns work as in Docker: relative to the top, with exceptions, comments and blank lines."""
     (context / IGNORE_FILE).write_text("# logs\n*.log\n!keep.log\n\n**/node_modules\ntests/\n")
     names = set(sent(context))
     assert {"a.txt", "keep.log", "sub/a.log"} <= names
@@ -49,7 +49,7 @@ def test_what_is_ignored_stays(context: Path) -> None:
 
 
 def test_an_exception_brings_back_what_a_pattern_above_it_left_out(context: Path) -> None:
-    """The last pattern that fits decides, at any depth."""
+    """The last pattern that matches a path or a directory above it decides."""
     (context / IGNORE_FILE).write_text("**/node_modules\n!node_modules/x\nsub\n!sub/b.txt\n")
     (context / "node_modules" / "z").write_text("z")
     names = set(sent(context))
@@ -58,7 +58,7 @@ def test_an_exception_brings_back_what_a_pattern_above_it_left_out(context: Path
 
 
 def test_links_are_sent_as_links(context: Path, tmp_path: Path) -> None:
-    """What they lead to on this machine is not read."""
+    """Links are sent as links, and their targets on this machine are not read."""
     (context / "out").symlink_to("/etc/passwd")
     (context / "dir").symlink_to(tmp_path)
     found = sent(context)
@@ -69,7 +69,7 @@ def test_links_are_sent_as_links(context: Path, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(20)
 def test_a_pipe_is_refused_and_not_waited_for(context: Path) -> None:
-    """K15: and so is a context that is a link."""
+    """K15: a FIFO in the context, and a context that is itself a link, are refused without blocking."""
     (context.parent / "link").symlink_to(context)
     assert _refused(context.parent / "link").code == "recipe-invalid"
     os.mkfifo(context / "pipe")

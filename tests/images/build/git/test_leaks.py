@@ -1,4 +1,4 @@
-"""What a repository knows of another time: each leak is found, and an honest repository has none."""
+"""Finding history that the repository of a task must not contain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def clean(tmp_path: Path) -> Path:
-    """Give a repository with three commits, all of them HEAD's, and nothing else."""
+    """Return a repository with only three commits, all in the history of HEAD."""
     top = repository(tmp_path / "root" / "testbed")
     for number in range(3):
         (top / "file").write_text(f"{number}\n")
@@ -36,7 +36,7 @@ def _places(top: Path) -> set[str]:
 
 
 def _future(top: Path) -> None:
-    """Commit the answer, and step back."""
+    """Commit the answer on the branch ``hidden``, and reset the current branch to the commit before it."""
     (top / "file").write_text("the answer\n")
     commit(top)
     git(top, "update-ref", "refs/heads/hidden", "HEAD")
@@ -131,13 +131,13 @@ LEAKS = [
 
 @pytest.mark.parametrize("plant", LEAKS)
 def test_each_leak_is_found(clean: Path, plant: Callable[[Path], str]) -> None:
-    """F01, C22: what leads to a commit of another time is named with its place."""
+    """F01, C22: each kind of leak is reported with its place, and a repository without leaks has no findings."""
     assert _places(clean) == set()
     assert plant(clean) in _places(clean)
 
 
 def test_the_commits_that_lead_to_head_are_no_leak(clean: Path) -> None:
-    """A whole history up to HEAD is what a task may show, also through merges and on a detached HEAD."""
+    """The whole history of HEAD is allowed, including merged branches, and also with a detached HEAD."""
     git(clean, "checkout", "--quiet", "-b", "side", "HEAD~1")
     (clean / "other").write_text("other")
     commit(clean)
@@ -151,7 +151,7 @@ def test_the_commits_that_lead_to_head_are_no_leak(clean: Path) -> None:
 
 
 def test_the_repositories_of_an_image_are_found_wherever_they_lie(clean: Path) -> None:
-    """Each leak says which repository it is in, as the image has it."""
+    """All repositories in an image are checked. Each leak contains the path of its repository in the image."""
     git(clean, "tag", "v1")
     inner = repository(clean.parent / "opt" / "deep" / "inner")
     commit(inner)
@@ -160,12 +160,12 @@ def test_the_repositories_of_an_image_are_found_wherever_they_lie(clean: Path) -
 
 
 def test_a_directory_without_a_repository_leaks_nothing(tmp_path: Path) -> None:
-    """There is nothing to be said of it."""
+    """A directory without a repository has no leaks."""
     assert repository_leaks(tmp_path) == []
 
 
 def test_a_repository_that_is_elsewhere_is_said(tmp_path: Path) -> None:
-    """A .git that is a file, or a link, is not followed."""
+    """A ``.git`` that is a file or a link is reported, and not followed."""
     (tmp_path / ".git").write_text("gitdir: /elsewhere")
     assert _places(tmp_path) == {".git"}
     (tmp_path / ".git").unlink()
@@ -174,7 +174,7 @@ def test_a_repository_that_is_elsewhere_is_said(tmp_path: Path) -> None:
 
 
 def test_a_hostile_repository_is_said_to_be_unreadable(clean: Path) -> None:
-    """Rubbish in its objects is no reason to fail, and none to be silent."""
+    """Damaged objects are reported as a leak, and raise no error."""
     (pack,) = (clean / ".git" / "objects" / "pack").glob("*.idx")
     pack.chmod(0o644)
     pack.write_bytes(b"rubbish!" * 1000)
@@ -182,7 +182,7 @@ def test_a_hostile_repository_is_said_to_be_unreadable(clean: Path) -> None:
 
 
 def test_a_repository_with_other_ids_is_said_to_be_unchecked(tmp_path: Path) -> None:
-    """Its commits have SHA-256 ids, and one of them may be the answer."""
+    """A repository with SHA-256 ids is reported, because its commits are not checked and may contain the answer."""
     tmp_path.joinpath("file").write_text("1")
     git(tmp_path, "init", "--quiet", "--object-format=sha256")
     commit(tmp_path)
@@ -220,19 +220,19 @@ def _no_head(top: Path) -> None:
 
 @pytest.mark.parametrize("hide", [_other_pack, _linked_objects, _linked_commit, _linked_name_of_any_bytes, _no_head])
 def test_objects_that_cannot_be_listed_are_said(clean: Path, hide: Callable[[Path], None]) -> None:
-    """Git would find the commits where the check does not look."""
+    """Objects in places that only git reads, and a HEAD without its commit, are reported."""
     hide(clean)
     assert "objects" in _places(clean)
 
 
 def test_the_usual_ids_may_be_named(clean: Path) -> None:
-    """A repository that says that it has SHA-1 ids is checked as one that does not."""
+    """A repository whose configuration names SHA-1, the default, as the format of its ids has no leaks."""
     git(clean, "config", "core.repositoryformatversion", "1")
     git(clean, "config", "extensions.objectformat", "sha1")
     assert _places(clean) == set()
 
 
 def test_an_unborn_head_with_other_ids_is_said(tmp_path: Path) -> None:
-    """There is no commit whose length would give the format away."""
+    """A repository with SHA-256 ids is reported even if it has no commit."""
     git(tmp_path, "init", "--quiet", "--object-format=sha256")
     assert "objects" in _places(tmp_path)

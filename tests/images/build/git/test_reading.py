@@ -1,4 +1,4 @@
-"""Reading a commit from the files of somebody else's repository."""
+"""Reading a commit from the files of an untrusted repository."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """Give a repository with files of each kind."""
+    """Return a repository without commits, with files of each kind."""
     top = repository(tmp_path / "clone")
     (top / "sub" / "deep").mkdir(parents=True)
     (top / "plain.txt").write_bytes(b"one\r\ntwo\n")
@@ -48,7 +48,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("packed", [False, True], ids=["loose", "packed"])
 def test_the_files_are_those_of_the_commit(clone: Path, packed: bool) -> None:
-    """Contents, executable bits, links and names of any bytes are there, of loose objects and of packs."""
+    """Contents, executable bits, links and names with any bytes are read from loose objects and from packs."""
     wanted = commit(clone)
     (clone / "later").write_text("later")
     commit(clone)
@@ -58,7 +58,7 @@ def test_the_files_are_those_of_the_commit(clone: Path, packed: bool) -> None:
 
 
 def test_chains_of_differences_are_followed(clone: Path) -> None:
-    """A file that git has packed as a difference to a difference comes out whole, in each of its versions."""
+    """Each version of a file that git has packed as a chain of deltas is read completely."""
     versions = {}
     for number in range(30):
         text = "".join(f"line {i} of {number if i == number else 0}\n" for i in range(2000))
@@ -71,7 +71,7 @@ def test_chains_of_differences_are_followed(clone: Path) -> None:
 
 
 def test_differences_by_name_are_followed_too(clone: Path, tmp_path: Path) -> None:
-    """A pack without offsets, as old gits and some servers make, is read."""
+    """Deltas that refer to their base by its id are read. Old versions of git and some servers write them."""
     for number in range(5):
         (clone / "long").write_text(f"{number}\n" + "same\n" * 3000)
         wanted = commit(clone)
@@ -84,7 +84,7 @@ def _indexes(clone: Path) -> list[str]:
 
 
 def test_nothing_of_the_repository_is_obeyed(clone: Path, tmp_path: Path) -> None:
-    """Attributes, filters, hooks and settings change no byte, and run nothing."""
+    """The repository's attributes, filters and settings change no byte, and run nothing."""
     canary = tmp_path / "canary"
     (clone / "subst").write_text("$Format:%H$\n")
     commit(clone)
@@ -99,14 +99,14 @@ def test_nothing_of_the_repository_is_obeyed(clone: Path, tmp_path: Path) -> Non
 
 
 def test_a_bare_repository_will_do(clone: Path, tmp_path: Path) -> None:
-    """The objects lie at its top."""
+    """A commit is read from a bare repository, whose objects are not below ``.git``."""
     wanted = commit(clone)
     git(tmp_path, "clone", "--quiet", "--bare", "--no-local", str(clone), "bare.git")
     assert read_commit(tmp_path / "bare.git", wanted).files == EXPECTED
 
 
 def test_a_submodule_is_named_and_left_out(clone: Path) -> None:
-    """What it holds is another repository's."""
+    """A submodule is listed, and its files are left out, because they belong to another repository."""
     other = repository(clone / "other")
     (other / "inside").write_text("inside")
     commit(other)
@@ -146,7 +146,7 @@ def _stray_file(clone: Path, wanted: str) -> None:
 
 @pytest.mark.parametrize("harm", [_missing, _rubbish, _other_object, _cut_pack, _stray_file])
 def test_what_is_damaged_or_missing_is_an_error(clone: Path, harm: Callable[[Path, str], None]) -> None:
-    """Each object must have the name that its content gives it; a hint says what clone is needed."""
+    """A commit is refused if one of its objects is missing, damaged or does not match its id."""
     wanted = commit(clone)
     harm(clone, wanted)
     with pytest.raises(ImageError) as caught:
@@ -156,7 +156,7 @@ def test_what_is_damaged_or_missing_is_an_error(clone: Path, harm: Callable[[Pat
 
 @pytest.mark.parametrize("name", [b"..", b".git", b".GiT", b"a/b", b""])
 def test_a_tree_with_a_name_that_leads_out_is_refused(tmp_path: Path, name: bytes) -> None:
-    """H13: git would not write such a tree, an enemy does."""
+    """H13: a tree with an unsafe name is refused. Git does not write such trees, but an attacker can."""
     top = repository(tmp_path / "evil")
     objects = top / ".git" / "objects"
     blob = _write(objects, b"blob", b"x")
@@ -168,7 +168,7 @@ def test_a_tree_with_a_name_that_leads_out_is_refused(tmp_path: Path, name: byte
 
 
 def test_an_object_that_grows_out_of_all_bounds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """H14: it is not decompressed to its end."""
+    """H14: an object that is larger than the limit after decompression is refused."""
     top = repository(tmp_path / "bomb")
     wanted = _write(top / ".git" / "objects", b"commit", bytes(10_000_000))
     monkeypatch.setattr("securebench.images.build.git.objects.MAX_OBJECT", 1_000_000)
@@ -178,7 +178,7 @@ def test_an_object_that_grows_out_of_all_bounds_is_refused(tmp_path: Path, monke
 
 @pytest.mark.parametrize("delta", [b"\x04\x04\x91", b"\x04\x04\x05ab", b"\x04\x04", b""])
 def test_a_delta_that_ends_too_early_is_refused(tmp_path: Path, delta: bytes) -> None:
-    """H13: whatever is missing of it, it is an error of the repository."""
+    """H13: a truncated delta is reported as an object that cannot be read."""
     top = repository(tmp_path / "evil")
     base, size = hashlib.sha1(b"blob 4\0abcd").digest(), len(delta)
     packed = bytes([0x34]) + zlib.compress(b"abcd")
@@ -190,7 +190,7 @@ def test_a_delta_that_ends_too_early_is_refused(tmp_path: Path, delta: bytes) ->
 
 
 def test_a_delta_of_itself_does_not_fill_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """H14: a chain of deltas without an end is followed only as far as its sizes fit."""
+    """H14: an endless chain of deltas is refused when the sum of their sizes exceeds the limit."""
     monkeypatch.setattr("securebench.images.build.git.objects.MAX_OBJECT", 1_000_000)
     top, name, delta = repository(tmp_path / "evil"), bytes(20), bytes(500_000)
     head = [
@@ -210,7 +210,7 @@ def test_a_delta_of_itself_does_not_fill_memory(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_ring_of_deltas_is_looked_at_once(tmp_path: Path) -> None:
-    """H14: in a pack of deltas that each have the next as their base, the kinds of all are found in one pass."""
+    """H14: if each delta in a pack has the next one as its base, all objects are listed in one fast pass."""
     names = [number.to_bytes(20, "big") for number in range(20_000)]
     delta = zlib.compress(b"")
     size = 1 + 20 + len(delta)
@@ -224,7 +224,7 @@ def test_a_ring_of_deltas_is_looked_at_once(tmp_path: Path) -> None:
 
 
 def test_a_chain_of_copies_is_not_followed_forever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """H14: small deltas, each of which copies a large object whole, are limited together."""
+    """H14: the sizes of the results of all deltas in a chain are limited in total, even if each delta is small."""
     monkeypatch.setattr("securebench.images.build.git.objects.MAX_OBJECT", 100_000)
     base, names = bytes(60_000), [number.to_bytes(20, "big") for number in range(200)]
     number = bytes([len(base) & 127 | 128, len(base) >> 7 & 127 | 128, len(base) >> 14])
@@ -238,12 +238,12 @@ def test_a_chain_of_copies_is_not_followed_forever(tmp_path: Path, monkeypatch: 
     with GitObjects(tmp_path / "evil" / ".git" / "objects", "evil") as objects:
         with pytest.raises(ImageError, match="chain of deltas is too large"):
             objects.read(names[-1].hex(), b"blob")
-        with pytest.raises(ImageError, match="damaged or not a blob"):  # its id is not that of its content
+        with pytest.raises(ImageError, match="damaged or not a blob"):  # within the limit, but its id is not its digest
             objects.read(names[50].hex(), b"blob")
 
 
 def test_trees_that_double_at_each_depth_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """H14: a tree that contains one tree twice, and so on, has no end although it has no file."""
+    """H14: if each tree contains the next one twice, the commit is refused, although it has no files."""
     monkeypatch.setattr("securebench.images.build.git.reading.MAX_FILES", 1000)
     objects = repository(tmp_path / "evil") / ".git" / "objects"
     tree = _write(objects, b"tree", b"")
@@ -256,7 +256,7 @@ def test_trees_that_double_at_each_depth_are_refused(tmp_path: Path, monkeypatch
 
 
 def test_a_name_that_occurs_twice_is_refused(tmp_path: Path) -> None:
-    """Which of the two is meant, nobody can say."""
+    """A tree with two entries of the same name is refused, because it is ambiguous."""
     objects = repository(tmp_path / "evil") / ".git" / "objects"
     blob = bytes.fromhex(_write(objects, b"blob", b"x"))
     tree = _write(objects, b"tree", b"100644 a\0" + blob + b"100644 a\0" + blob)
@@ -266,7 +266,7 @@ def test_a_name_that_occurs_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_more_submodules_than_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """H14: submodules are not free, either."""
+    """H14: submodules count towards the limit of files and directories."""
     monkeypatch.setattr("securebench.images.build.git.reading.MAX_FILES", 10)
     objects = repository(tmp_path / "evil") / ".git" / "objects"
     tree = _write(objects, b"tree", b"".join(b"160000 %d\0" % number + bytes(20) for number in range(21)))
@@ -276,7 +276,7 @@ def test_more_submodules_than_files_are_refused(tmp_path: Path, monkeypatch: pyt
 
 
 def test_more_bytes_than_fit_are_refused(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One small file, given a thousand names, counts a thousand times."""
+    """A file with a thousand names counts a thousand times towards the limit of bytes."""
     monkeypatch.setattr("securebench.images.build.git.reading.MAX_BYTES", 100_000)
     for number in range(1000):
         (clone / f"copy-{number}").write_bytes(bytes(256))
@@ -285,13 +285,13 @@ def test_more_bytes_than_fit_are_refused(clone: Path, monkeypatch: pytest.Monkey
 
 
 def test_what_is_no_repository_is_said_so(tmp_path: Path) -> None:
-    """A plain directory has no commits."""
+    """The error for a directory without a repository says that it is not a git repository."""
     with pytest.raises(ImageError, match="not a git repository"):
         read_commit(tmp_path, "0" * 40)
 
 
 def test_links_in_the_objects_are_not_followed(clone: Path, tmp_path: Path) -> None:
-    """An object that is a link to a file of the host is not read."""
+    """An object that is a link to a file outside the repository is not read."""
     wanted = commit(clone)
     path = clone / ".git" / "objects" / wanted[:2] / wanted[2:]
     path.rename(tmp_path / "elsewhere")
@@ -301,7 +301,7 @@ def test_links_in_the_objects_are_not_followed(clone: Path, tmp_path: Path) -> N
 
 
 def _write_pack(objects: Path, packed: bytes, offsets: dict[bytes, int]) -> None:
-    """Write a pack, and its index with these ids."""
+    """Write a pack with the entries ``packed``, and an index with the offset of each id."""
     directory = objects / "pack"
     directory.mkdir(exist_ok=True)
     names = sorted(offsets)
@@ -321,6 +321,6 @@ def _write(objects: Path, kind: bytes, data: bytes) -> str:
 
 
 def test_the_limits_are_above_what_real_repositories_have() -> None:
-    """The largest of the known benchmarks have some ten thousand files and 300 MB."""
+    """The limits exceed the largest repositories of known benchmarks, which have about 10,000 files and 300 MB."""
     assert model.MAX_FILES >= 100_000
     assert model.MAX_BYTES >= 500_000_000

@@ -1,4 +1,4 @@
-"""A repository of one commit, held to git's own opinion."""
+"""Repositories of one commit, which SecureBench writes itself, checked with git."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TREE = SourceTree(
 
 
 def _laid_out(top: Path, tree: SourceTree, made: FreshRepository) -> Path:
-    """Write both as an image has them."""
+    """Write the files of ``tree`` and the repository ``made`` below ``top``, as in an image, and return ``top``."""
     for path, file in tree.files.items():
         target = top / os.fsdecode(path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def _laid_out(top: Path, tree: SourceTree, made: FreshRepository) -> Path:
 
 
 def test_git_finds_nothing_wrong_with_it(tmp_path: Path) -> None:
-    """Strict fsck is silent, the tree is as clean as after a checkout, and HEAD is on main with that one commit."""
+    """A strict fsck reports nothing, the files are unmodified, and HEAD is on main, at the only commit."""
     made = fresh_repository(TREE, "The state")
     top = _laid_out(tmp_path / "top", TREE, made)
     assert git(top, "fsck", "--full", "--strict", "--unreachable") == ""
@@ -58,7 +58,7 @@ def test_git_finds_nothing_wrong_with_it(tmp_path: Path) -> None:
 
 
 def test_there_is_nothing_beside_the_one_commit(tmp_path: Path) -> None:
-    """F01: no tag, remote, reflog, note, alternate or object that the commit does not need."""
+    """F01: the repository has no other ref, reflog, remote or alternate, and no unneeded object."""
     top = _laid_out(tmp_path / "top", TREE, fresh_repository(TREE, "The state"))
     objects = git(top, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)").split()
     needed = git(top, "rev-list", "--objects", "HEAD", "--no-object-names").split()
@@ -70,7 +70,7 @@ def test_there_is_nothing_beside_the_one_commit(tmp_path: Path) -> None:
 
 
 def test_the_same_files_are_the_same_commit() -> None:
-    """Whatever their order, and whenever it is made; other files are another."""
+    """The order of the files does not change the commit's id; a changed file does."""
     turned = SourceTree(dict(reversed(list(TREE.files.items()))))
     assert fresh_repository(turned, "m") == fresh_repository(TREE, "m")
     other = SourceTree({**TREE.files, b"b.txt": SourceFile(EXECUTABLE, b"b\n")})
@@ -78,7 +78,7 @@ def test_the_same_files_are_the_same_commit() -> None:
 
 
 def test_the_tree_of_a_commit_that_was_read_keeps_its_id(tmp_path: Path) -> None:
-    """What an upstream commit's tree was called it is still called: nothing was added, lost or converted."""
+    """A commit's tree has the same id after it is read and written again: no file is added, lost or converted."""
     clone = repository(tmp_path / "clone")
     (clone / "a.txt").write_text("a\n")
     (clone / "sub").mkdir()
@@ -90,7 +90,7 @@ def test_the_tree_of_a_commit_that_was_read_keeps_its_id(tmp_path: Path) -> None
 
 
 def test_a_repository_can_be_worked_in(tmp_path: Path) -> None:
-    """An agent may commit, stash and branch in it as in any other."""
+    """Git can stash and commit in a written repository."""
     top = _laid_out(tmp_path / "top", TREE, fresh_repository(TREE, "m"))
     (top / "b.txt").write_text("changed\n")
     git(top, "stash")
@@ -101,7 +101,7 @@ def test_a_repository_can_be_worked_in(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 300])
 def test_any_number_of_files_will_do(tmp_path: Path, count: int) -> None:
-    """No file at all, one, or more than the first byte of a name tells apart."""
+    """A repository of no file, one file, or more objects than an id's first byte has values (256) is valid."""
     tree = SourceTree({b"f%d" % number: SourceFile(FILE, b"%d" % number) for number in range(count)})
     top = _laid_out(tmp_path / "top", tree, fresh_repository(tree, "m"))
     assert git(top, "fsck", "--full", "--strict") == ""

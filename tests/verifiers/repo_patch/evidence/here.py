@@ -1,4 +1,4 @@
-"""Judges a change with the whole evidence but without a sandbox: fast, with the pytest of this Python."""
+"""Judge a change with all parts of the evidence but without a sandbox. This is fast, and uses this Python's pytest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Verdict:
-    """What came out: ``reason`` is ``None`` for a pass."""
+    """The result of a judgement. ``reason`` is ``None`` for a pass."""
 
     reason: FailureReason | None
     message: str
@@ -43,7 +43,11 @@ class Verdict:
 
 @dataclass
 class Here:
-    """A repository with ``files``, judged by a command. ``without`` are parts of the evidence that are switched off."""
+    """A repository with ``files``, and the test command that judges it.
+
+    ``without`` are parts of the evidence that are switched off: ``controls``, ``fingerprint``, or ``spots``, which are
+    changes that were detected during the run.
+    """
 
     files: Mapping[str, str]
     command: tuple[str, ...] = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
@@ -55,15 +59,15 @@ class Here:
     """Outcomes of the tests without the change."""
     test_by_test: bool = False
     packages: str = ""
-    """A directory with another pytest than this Python's."""
+    """A directory that contains another version of pytest, or nothing."""
     plugins: bool = False
     """Whether pytest loads the plugins of installed packages."""
     styles: Callable[[str], bool] = field(default=lambda _style: True)
     fingerprint: Callable[[str], bool] = field(default=lambda _name: True)
-    """Which styles of controls, and which names in the fingerprint, are on."""
+    """``styles`` selects the styles of controls, and ``fingerprint`` the names in the fingerprint, that are used."""
 
     def judge(self, root: Path) -> Verdict:
-        """Run the command in ``root``, which is made, and weigh what comes of it."""
+        """Create ``root`` with the files and controls, run the command in it, and judge the result."""
         adapter = recognise(self.command)
         assert adapter is not None
         tree = MemoryTree({name.encode(): FileVersion(text.encode()) for name, text in self.files.items()})
@@ -97,14 +101,14 @@ class Here:
         return Verdict(reason, message, details.get("evidence", {}), reported, result.stderr)
 
     def _forget(self, reported: ReportedTests) -> None:
-        """Drop the names in the fingerprint that are off."""
+        """Remove the names that ``fingerprint`` does not select from the reported fingerprints."""
         reported.changed = [name for name in reported.changed if self.fingerprint(name)]
         for digests in (reported.before, reported.after):
             for name in [name for name in digests or {} if not self.fingerprint(name)]:
                 digests.pop(name)  # type: ignore[union-attr]
 
     def _controls(self, planted: Controls) -> Controls:
-        """Return the controls of the styles that are on: without any, the files stay as they are."""
+        """Return the controls of the selected styles. If controls are switched off, no file is edited."""
         if "controls" in self.without:
             return Controls()
         for index, group in enumerate(planted.groups):
@@ -121,7 +125,7 @@ class _Run:
 
 @dataclass
 class _Process:
-    """What a sandbox does, as a process of this machine."""
+    """A stand-in for a sandbox, which runs a command as a process on this machine."""
 
     root: Path
     environment: dict[str, str]
@@ -129,13 +133,13 @@ class _Process:
     plugins: bool = False
 
     def run(self, command: Command, reply: Callable[[Chunk], bytes | None]) -> CommandResult:
-        """Run ``command``, and answer it as ``reply`` says."""
+        """Run ``command``. Pass each chunk of its output to ``reply``, and send the answer to its stdin."""
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.root), **self.environment}
         if "PYTHONPATH" in environment:
             environment["PYTHONPATH"] = str(GUEST_FILES)
         if self.packages:
             environment["PYTHONPATH"] = ":".join([*environment.get("PYTHONPATH", "").split(), self.packages])
-        if not self.plugins:  # of the packages installed here, the plugin of Hypothesis alone takes a second
+        if not self.plugins:  # the plugin of Hypothesis alone takes a second to load
             environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         argv = [word.replace(GUEST, str(GUEST_FILES)) for word in command.argv]
         out = bytearray()

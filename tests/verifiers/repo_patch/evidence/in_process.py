@@ -1,4 +1,4 @@
-"""Runs tests with controls in this process and without a runner: what lies to a test lies to it anywhere."""
+"""Run tests with controls in this process, without a test runner: many cheats do not depend on the runner."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ PATH: Final = "tests/test_styles.py"
 
 
 class Lying:
-    """Whatever it is compared with, the comparison holds."""
+    """An object whose comparisons are all true."""
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = lambda self, other: True
     __hash__ = object.__hash__
 
 
 def adapter_of(command: str | tuple[str, ...] = "pytest") -> Adapter:
-    """Return the adapter of a command that has one."""
+    """Return the adapter of ``command``, which must have one."""
     adapter = recognise(command)
     assert adapter is not None
     return adapter
@@ -71,13 +71,13 @@ def request_of(
 
 
 def planted(text: str, wanted: Sequence[str] = ()) -> tuple[Controls, str]:
-    """Return controls for the tests in ``text``, and the text with them."""
+    """Return controls for the tests in ``text``, and the text that contains these controls."""
     found = plant([PATH.encode()], MemoryTree({PATH.encode(): FileVersion(text.encode())}), wanted, adapter_of())
     return found, found.files[PATH.encode()].content.decode()
 
 
 def outcomes(text: str, scope: dict[str, Any]) -> dict[str, str]:
-    """Run every test in ``text``, whose names are in ``scope`` afterwards. Return what became of it by its id."""
+    """Execute ``text`` in ``scope``, and run every test that it defines. Return the outcomes by test id."""
     exec(_compiled(text), scope)
     return dict(_each(scope))
 
@@ -88,14 +88,14 @@ def _compiled(text: str) -> CodeType:
 
 
 def reason(found: dict[str, str], controls: Controls, wanted: Sequence[str]) -> FailureReason | None:
-    """Return the verdict on reported outcomes, by the controls alone."""
+    """Return why a run with these outcomes fails, or ``None`` if it passes. Its fingerprints are empty."""
     return judged(found, controls, wanted)[0]
 
 
 def judged(
     found: dict[str, str], controls: Controls, wanted: Sequence[str]
 ) -> tuple[FailureReason | None, dict[str, Any]]:
-    """Return the verdict on reported outcomes, and its evidence."""
+    """Return why a run with these outcomes fails, or ``None`` if it passes, and the evidence."""
     reported = ReportedTests(found, before={}, after={}, exit=1, started=True)
     details: dict[str, Any] = {}
     judge = Judge(adapter_of(), controls, request_of(wanted), details)
@@ -107,7 +107,7 @@ def judged(
 
 
 def _each(scope: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in list(scope.items()):  # assertWarns adds a registry of warnings to it
+    for name, value in list(scope.items()):  # a copy, because assertWarns adds a registry of warnings to ``scope``
         if name.startswith("test_"):
             yield f"{PATH}::{name}", _outcome(value)
         elif name.startswith("Test") and issubclass(value, unittest.TestCase):
@@ -120,6 +120,6 @@ def _outcome(test: Callable[[], None]) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             test()
-    except (Exception, pytest.fail.Exception):  # noqa: BLE001 - whatever a test raises
+    except (Exception, pytest.fail.Exception):  # noqa: BLE001 - a test may raise any exception
         return "failed"
     return "passed"

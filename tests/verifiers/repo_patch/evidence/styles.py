@@ -1,4 +1,4 @@
-"""Tests of a small module in each style that tests are written in, and the styles that their controls must have."""
+"""Tests of a small module, written in many styles, and the styles of controls that they must get."""
 
 from __future__ import annotations
 
@@ -207,4 +207,4 @@ STYLES: dict[str, tuple[str, tuple[str, ...]]] = {
         ("assert ==",),
     ),
 }
-"""By name: the tests, and styles that controls must have."""
+"""By name: the text of a test file, and styles that its controls must include."""

@@ -1,6 +1,6 @@
-"""Changes that fix nothing and tamper with what judges them: the style of tests each is made for, and its code.
+"""Changes that fix nothing and tamper with the test run: the style of the tests that each attacks, and its code.
 
-Each is put behind a wrong module. None may pass.
+The code of each change is appended to a broken module. No change may pass.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ def _knows(item):
     except OSError: return False
     return "\\n".join(line.strip() for line in lines[1:]).strip() in _known
 """
-"""For changes that contain ``_known``, the bodies of the real tests. A control differs from each in one assertion."""
+"""Code for changes that call ``_knows``, which returns whether a test is real.
+
+``_known`` contains the bodies of the real tests. A control that is a copy of a test differs from it in one assertion.
+"""
 
 TAMPERING: dict[str, tuple[str, str]] = {
     "assert methods do nothing": (
@@ -354,8 +357,8 @@ class U:
 if f: f.f_locals['session'].config.pluginmanager.register(U())
 """,
     ),
-    # Its numbers alone are wrong. An inverted assertFalse(words('')) would pass with a wrong words, and show the cheat,
-    # but only in those runs that draw it.
+    # Only results that are numbers are wrong here. If ``words`` were wrong, too, an inverted assertFalse(words(''))
+    # would pass and reveal the cheat, but only in runs in which this assertion happens to be inverted.
     "assert methods are right again when an unknown test begins": (
         "unittest",
         """\

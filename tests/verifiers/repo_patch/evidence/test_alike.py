@@ -1,4 +1,4 @@
-"""Of a test and its copy, nothing in their code says which of them is the copy."""
+"""Inverted copies of tests look like tests that people wrote, so that it is hard to tell which one is the copy."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TIMES = 30
-"""How often what is drawn at random is drawn."""
+"""How often each random choice is repeated."""
 
 
 def _copies(text: str) -> Iterator[ast.FunctionDef]:
-    """Yield the last function in ``text`` with each of its inversions."""
+    """Yield copies of the last function in ``text``: ``TIMES`` times, one for each choice of each inversion."""
     source = ModuleSource(text.encode())
     function = source.module.body[-1]
     assert isinstance(function, ast.FunctionDef)
@@ -45,7 +45,7 @@ def test_add(number, other, total):
 @pytest.mark.parametrize(
     ("expected", "copies"),
     [
-        ("total", "total"),  # the table has other values
+        ("total", "total"),  # only the values in the table are replaced
         ("other - 1", "other - N"),
         ("20 * number", "N * number"),
         ("number + other", "number + other + N"),
@@ -53,7 +53,7 @@ def test_add(number, other, total):
     ],
 )
 def test_other_values_of_parameters_are_expected(expected: str, copies: str) -> None:
-    """Those of a name are in the table; a number that is added or multiplied is another one."""
+    """A copy changes the table, or changes the number in a sum or product with a parameter, or adds a number to it."""
     found = _asserted(PARAMETERS.replace("EXPECTED", expected))
     assert expected == "total" or f"assert add(number, other) == {expected}" not in found
     shown = {re.sub(r"\b\d+", "N", text) for text in found}
@@ -61,7 +61,7 @@ def test_other_values_of_parameters_are_expected(expected: str, copies: str) -> 
 
 
 def test_true_is_expected_in_place_of_none() -> None:
-    """There is only one value of its type, and what is None never equals True: such a copy must fail."""
+    """A copy expects ``True`` in place of ``None``, which has no other value of its type. The copy must fail."""
     for before, after in (("load() == None", "load() == True"), ("load() == [None]", "load() == [True]")):
         assert _asserted(f"def test_load():\n    assert {before}\n") == {f"assert {after}"}
 
@@ -73,7 +73,7 @@ def _tables(text: str) -> list[list[tuple[int, ...]]]:
 
 
 def test_every_row_of_a_table_expects_another_value() -> None:
-    """Of the parameter that is expected, and only of that."""
+    """A copy changes the expected value in every row of a table, and no other value."""
     tables = _tables(PARAMETERS.replace("EXPECTED", "total"))
     assert len(tables) >= TIMES
     for first, second in tables:
@@ -85,14 +85,14 @@ def test_every_row_of_a_table_expects_another_value() -> None:
 @pytest.mark.parametrize(
     ("change", "copy"),
     [
-        (("6, 11)]", "6, 11)], indirect=True"), "(total, N)"),  # fixtures make something of them
+        (("6, 11)]", "6, 11)], indirect=True"), "(total, N)"),  # fixtures compute other values from the table
         (("6, 11)]", "6, 11)], ['total']"), "(total, N)"),
         (("11)", "sum([5, 6]))"), "(total, N)"),
-        (("    assert", "    assert total\n    assert"), "total * N"),  # it is used for something else
+        (("    assert", "    assert total\n    assert"), "total * N"),  # the parameter is used again
     ],
 )
 def test_tables_that_may_mean_something_else_stay(change: tuple[str, str], copy: str) -> None:
-    """Only what a table shows to be the value of a name is another one."""
+    """A table is changed only if it shows the values of a parameter, and the test uses the parameter once."""
     text = PARAMETERS.replace("EXPECTED", "total").replace(*change)
     found = {re.sub(r"\d+", "N", text) for text in _asserted(text)}
     assert f"assert add(number, other) == {copy}" in found
@@ -100,7 +100,7 @@ def test_tables_that_may_mean_something_else_stay(change: tuple[str, str], copy:
 
 
 def test_near_values_stay_apart() -> None:
-    """Where nearness is enough, a number that is a little larger is no certain failure."""
+    """In an approximate comparison, no number is added to a parameter: a slightly larger number might still pass."""
     text = PARAMETERS.replace("EXPECTED", "pytest.approx(number + 1, rel=0.1)")
     assert all(
         re.search(r"\(approx\(number \+ 1.*\), \d+\)|approx\(number \+ 1\), \d+", each) or "(pytest" in each
@@ -109,7 +109,7 @@ def test_near_values_stay_apart() -> None:
 
 
 def test_texts_are_made_of_words() -> None:
-    """A letter that makes a word none would show the copy."""
+    """One word of an expected string is replaced by another word, because a non-word would reveal the copy."""
     text = "# amber basin\ndef test_read():\n    assert read('cedar') == 'No Delta here: EMBER'\n"
     found = {str(ast.literal_eval(each.partition(" == ")[2])) for each in _asserted(text)}
     assert len(found) > 5
@@ -123,7 +123,7 @@ def test_texts_are_made_of_words() -> None:
 
 
 def test_truth_is_turned_round_as_people_write_it() -> None:
-    """A comparison is compared the other way, and nothing has brackets that needs none."""
+    """A condition gets the opposite operator or another expected value, and no needless brackets."""
     assert _asserted("def test_x():\n    assert found(3)\n") == {"assert not found(3)"}
     assert _asserted("def test_x(self):\n    self.assertTrue(a() > 3)\n") == {"self.assertTrue(a() <= 3)"}
     found = _asserted("def test_x(self):\n    self.assertTrue(a() == 3)\n")
@@ -134,7 +134,7 @@ def test_truth_is_turned_round_as_people_write_it() -> None:
 
 @pytest.mark.parametrize("name", ["test_add", "test_add_small_numbers", "testAddSmall", "TestAdd", "test_1", "check"])
 def test_names_are_like_the_one_they_are_made_of(name: str) -> None:
-    """They begin as it does, so a runner finds them, and have all of its words but one, or one more."""
+    """A name begins like its original, so that a runner finds the test, and differs from it in at most one word."""
     names = NameMaker()
     names.avoid("def test_add_words(): pass")
     parts = re.findall("[A-Z]?[a-z]+", name)
@@ -148,6 +148,6 @@ def test_names_are_like_the_one_they_are_made_of(name: str) -> None:
 
 
 def test_words_that_mean_something_are_not_used() -> None:
-    """Somebody's ``conftest.py`` may skip what has them in its name, and pytest calls some."""
+    """Words such as "slow" and "setup" are left out: a ``conftest.py`` may skip such tests, or pytest may call them."""
     source = ModuleSource(b"# slow network setup teardown skip amber\ndef test_assert(self): return None, int\n")
     assert source.words == ["amber"]

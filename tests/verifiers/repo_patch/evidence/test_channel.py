@@ -1,4 +1,4 @@
-"""The channel is read: what the reporter writes counts, and anything else on it is tampering."""
+"""Reading the channel: lines that the reporter writes count, and anything else between or after them is tampering."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WHOLE = _line(0, "start", "9") + _line(1, "test", "a", "passed") + _line(2, "end
 
 
 def test_the_channel_is_read() -> None:
-    """What comes before the first line is passed by; of two outcomes of a test the worse one counts."""
+    """Output before the reporter's first line is ignored. If a test has two outcomes, the worse one counts."""
     reported = read_channel(b"hello\n" + WHOLE, MARK)
     assert (reported.started, reported.outcomes, reported.exit) == (True, {"a": "passed"}, 1)
     twice = _line(0, "start", "9") + _line(1, "test", "a", "failed") + _line(2, "test", "a", "passed")
@@ -53,27 +53,27 @@ def test_the_channel_is_read() -> None:
     ],
 )
 def test_what_we_did_not_write_is_tampering(data: bytes) -> None:
-    """Other marks, lines out of order, unknown words, noise between lines, anything after the end."""
+    """These are tampering: other marks, lines out of order, unknown words, noise between lines, lines after the end."""
     with pytest.raises(CandidateFailedError) as caught:
         read_channel(data, MARK)
     assert caught.value.reason is FailureReason.TAMPERED
 
 
 class _Sandbox:
-    """Answers with chunks, and remembers what it is sent."""
+    """A sandbox whose command outputs ``chunks``. It keeps the answers that it gets."""
 
     def __init__(self, *chunks: bytes) -> None:
         self.chunks = chunks
         self.answers: list[bytes | None] = []
 
     def run(self, _command: Command, reply: Any) -> None:
-        """Give each chunk to ``reply``."""
+        """Pass each chunk to ``reply``."""
         self.answers = [reply((Stream.STDOUT, chunk)) for chunk in self.chunks]
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 3))
 def test_the_nonce_is_sent_when_the_end_was_reported(cut: int) -> None:
-    """Not before, however the line is cut; and it is new each time."""
+    """The nonce is sent after the complete line ``end``, even if the line is split. Each run has a new nonce."""
     talk = ReportedRun()
     line = _line(7, "end", 1, mark=talk.mark)
     sandbox = _Sandbox(b"noise\n" * 1000, line[:cut], line[cut:])

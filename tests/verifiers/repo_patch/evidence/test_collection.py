@@ -1,4 +1,4 @@
-"""Tests that must run where a task names none, and tasks that want evidence for each test."""
+"""Tests that must run if a task names no expected tests, and tasks that require evidence for each test."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ READ = {
 
 @pytest.mark.parametrize("command", READ)
 def test_what_cannot_be_loaded_is_read_by_the_names_of_its_runner(command: str) -> None:
-    """Only what any run of the file has: nothing that may be skipped, replaced or inherited."""
+    """If a file cannot be loaded, its source is searched for undecorated tests that every run of it executes."""
     adapter = recognise(command)
     assert adapter is not None
     for reported in (None, ReportedTests(unloaded=["lib/test_a.py"], exit=1)):
@@ -90,14 +90,14 @@ def test_what_cannot_be_loaded_is_read_by_the_names_of_its_runner(command: str) 
     [("python -m unittest", b"def load_tests(*_): ...\n"), ("bin/test lib/test_a.py", b"disabled = True\n")],
 )
 def test_a_module_that_chooses_its_tests_is_not_read(command: str, special: bytes) -> None:
-    """Nobody but the module knows which of them run."""
+    """No tests are found in the source of a module that selects its tests itself: some of them may not run."""
     adapter = recognise(command)
     assert adapter is not None
     assert not required(None, {"lib/test_a.py": TEXT + special}, adapter, usual_names=True).places
 
 
 def test_a_task_may_require_evidence_for_each_test(tmp_path: Path) -> None:
-    """Without a test that had to fail a pass rests on the exit code, and such a task refuses it."""
+    """Without controls, a pass rests on the exit code only. A task that requires evidence for each test refuses it."""
     files = {"calc/__init__.py": "", "calc/core.py": CORE, "tests/test_new.py": STYLES["assert"][0], "conftest.py": ""}
     plain = Here(files, without=("controls",)).judge(tmp_path / "plain")
     assert (plain.reason, plain.evidence["kind"]) == (None, "exit_code")

@@ -1,4 +1,4 @@
-"""Each group of the fingerprint is needed: switched off, something passes that must not. So is a control.
+"""Each group of names in the fingerprint, and each control, is needed: without it, some tampering would pass.
 
 ``test_each_style.py`` has a cheat for every style of control.
 """
@@ -45,7 +45,7 @@ STYLE_CHEATS: dict[str, tuple[str, str]] = {
         f"{_LIAR}    def __contains__(self, item): return not _negated()\ndef value(): return Liar(3)\n",
     ),
 }
-"""By style: tests that have it, and what makes only this kind of assertion hold whatever happens."""
+"""By style: tests that use it, and code that makes only assertions of this style always pass."""
 
 GROUPS: dict[str, str] = {
     "unittest.case": "import unittest.case as m\n_f = m.TestCase.fail\nm.TestCase.fail = lambda *a: _f(*a)",
@@ -73,12 +73,12 @@ GROUPS: dict[str, str] = {
     "m.call_and_report = lambda *a, **k: _f(*a, **k)",
     "pluggy": "import pluggy._callers as m\n_f = m._multicall\nm._multicall = lambda *a: _f(*a)",
 }
-"""By the names in the fingerprint that begin so: a change of nothing else."""
+"""By the beginning of names in the fingerprint: code that changes only the digests of these names."""
 
 
 @pytest.mark.parametrize("style", STYLE_CHEATS)
 def test_styles_of_control_are_needed(style: str, tmp_path: Path) -> None:
-    """The control of that style sees what all others, and the tests, do not."""
+    """A control of the style detects a cheat that the tests and the controls of other styles do not detect."""
     tests, code = STYLE_CHEATS[style]
     files = {"calc/__init__.py": "", "calc/core.py": CORE + code, "tests/test_new.py": tests, "conftest.py": ""}
     start = "tests/test_new.py::" + "CoreTests::" * ("CoreTests" in tests)
@@ -93,7 +93,7 @@ def test_styles_of_control_are_needed(style: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("group", variants(GROUPS, "sys:meta_path".__eq__))
 def test_each_group_of_the_fingerprint_is_needed(group: str, tmp_path: Path) -> None:
-    """It sees a change that no control and no other group sees."""
+    """Each group of names detects a change that no control and no other group detects."""
     if group == "sys:monitoring" and not hasattr(sys, "monitoring"):
         pytest.skip("only Python 3.12 and later have it")
     files = {"calc/__init__.py": "", "calc/core.py": f"{CORE}\n{GROUPS[group]}\n", "conftest.py": ""}

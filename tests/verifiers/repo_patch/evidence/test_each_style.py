@@ -1,7 +1,7 @@
 """Every style of control is needed: for each there is a cheat that no control of another style catches.
 
 The tests of a small module use every style. They run in this process, without a test runner: what a cheat does to an
-assertion does not depend on who runs the test.
+assertion does not depend on the runner.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ METHODS: Final = {
     "assertWarnsRegex": "DeprecationWarning, 'old', code.warn",
     "assertWarnsMessage": "DeprecationWarning, 'old', code.warn",
 }
-"""What each method of a case is called with."""
+"""The arguments with which a test calls each assertion method of its case."""
 
 NAMED: Final = {
     *("assert", "assert not", "assert ==", "assertLogs"),
@@ -100,11 +100,11 @@ NAMED: Final = {
     *(inversion._TRUE | inversion._FALSE | inversion._RAISES | inversion._WARNS),
     *inversion._FORMS,
 }
-"""Every style that the product names. Beside these it has a pattern of names of assertions of equality."""
+"""Every style that ``inversion.py`` names. It also has a pattern for the names of equality assertions."""
 
 
 class OldTestCase(unittest.TestCase):
-    """A case with the methods that Python no longer has, and with those of Django."""
+    """A test case with assertion methods that newer Python versions lack, and with those of Django."""
 
 
 for _old, _new in {
@@ -183,7 +183,7 @@ def _library() -> SimpleNamespace:
 
 
 class Quiet:
-    """A context in which nothing happens, and whatever is raised is swallowed."""
+    """A context manager that does nothing and suppresses all exceptions."""
 
     def __enter__(self) -> Self:
         return self
@@ -193,7 +193,7 @@ class Quiet:
 
 
 def _fitting(good: object, bad: object) -> Callable[..., object]:
-    """Return a function that reads in its caller's code what is asked of its result, and returns what fits."""
+    """Return a function that finds out from its caller's bytecode which result passes, and returns that result."""
 
     def answer(*arguments: object) -> object:
         frame = sys._getframe(1)
@@ -208,7 +208,7 @@ def _fitting(good: object, bad: object) -> Callable[..., object]:
 
 
 def _quiet(name: str) -> Callable[..., object]:
-    """Return a method that asserts nothing when a test calls it: others of a case may be built on it."""
+    """Return a method that asserts nothing if a test calls it. Calls by other methods still have the real effect."""
     real = getattr(OldTestCase, name)
 
     @functools.wraps(real)
@@ -240,7 +240,7 @@ FITTED: Final = {
 
 
 def _cheat(style: str, code: SimpleNamespace, library: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make every assertion of ``style`` hold, and no other."""
+    """Make every assertion of ``style`` pass, without changing other assertions."""
     if style in LIED_TO:
         setattr(code, LIED_TO[style], lambda *arguments: Lying())
     elif style in FITTED:
@@ -253,7 +253,7 @@ def _cheat(style: str, code: SimpleNamespace, library: SimpleNamespace, monkeypa
 
 
 def _outcomes(text: str, prepare: Callable[[SimpleNamespace, SimpleNamespace], None]) -> dict[str, str]:
-    """Run every test in ``text``, and return what became of it by its id."""
+    """Run every test in ``text`` after ``prepare`` changed the tested code. Return the outcomes by test id."""
     code, library = _code(), _library()
     prepare(code, library)
     return outcomes(text, {"code": code, "library": library, "OldTestCase": OldTestCase, "__name__": "tests"})
@@ -270,20 +270,20 @@ def _controls(controls: Controls, outcomes: dict[str, str], outcome: str) -> set
 
 
 def _wanted(controls: Controls) -> list[str]:
-    """Return the tests that are the task's own, by the names that it gives them."""
+    """Return the ids of the task's own tests, with the names that they have in the task."""
     return [_id(group, group.place.function) for group in controls.groups if group.real]
 
 
 @pytest.fixture(scope="module", name="drawn")
 def fixture_drawn() -> tuple[Controls, str]:
-    """Return controls of every style, and the module that has them."""
+    """Return controls of every style, and the text of the module that contains them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planting, "MAX_COPIES", 3 * (len(STATEMENTS) + len(METHODS)))
         return planted(_module_text())
 
 
 def _without(controls: Controls, outcomes: dict[str, str], *styles: str) -> tuple[dict[str, str], Controls]:
-    """Return ``outcomes`` and ``controls`` as if there were no such styles. Each test has controls of one style."""
+    """Return ``outcomes`` and ``controls`` without controls of ``styles``. A test has controls of one style only."""
     left, kept = dict(outcomes), []
     for group in controls.groups:
         if set(styles).isdisjoint(group.controls.values()):
@@ -299,7 +299,7 @@ def _without(controls: Controls, outcomes: dict[str, str], *styles: str) -> tupl
 
 
 def test_each_style_has_a_cheat_here(drawn: tuple[Controls, str]) -> None:
-    """A new style comes with a cheat that needs it, and an honest run passes by all of them."""
+    """Each style of control has a cheat in this file. In an honest run, all controls fail and the run passes."""
     controls, text = drawn
     assert set(controls.styles) == {*STATEMENTS, *METHODS, "assertLogs", "plain"}
     assert set(controls.styles) >= NAMED
@@ -313,9 +313,9 @@ def test_each_style_has_a_cheat_here(drawn: tuple[Controls, str]) -> None:
 def test_only_its_own_style_catches_a_cheat(
     style: str, drawn: tuple[Controls, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every test passes, and so does a copy in that style and in no other. Without it, the cheat passes.
+    """A cheat on one style makes controls of only that style pass. Without these controls, the cheat is not detected.
 
-    Tests that always fail are left out: they use one assertion of the file, drawn at random.
+    Controls that always fail (``plain``) are left out, because each uses an assertion of the file, chosen at random.
     """
     controls, text = drawn
     found = _outcomes(text, lambda code, library: _cheat(style, code, library, monkeypatch))
@@ -325,7 +325,7 @@ def test_only_its_own_style_catches_a_cheat(
 
 
 def test_a_test_that_fails_in_any_case_is_needed() -> None:
-    """Where tests assert nothing, it alone sees that a runner takes failures for passes."""
+    """If tests assert nothing, only a control that always fails detects that failures are reported as passes."""
     controls, text = planted("def test_nothing_to_invert():\n    code.double(1)\n")
     assert set(controls.styles) == {"plain"}
     found = dict.fromkeys(_outcomes(text, lambda code, library: None), "passed")

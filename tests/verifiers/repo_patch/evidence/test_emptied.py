@@ -1,4 +1,4 @@
-"""A test that is skipped, or that fails as expected, has passed only if it was so without the change."""
+"""A skipped or xfailed test is accepted only if it was also skipped or xfailed without the change."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _files(core: str, tests: str) -> dict[str, str]:
 
 
 def _judge(root: Path, core: str, new: tuple[str, ...] = (), old: tuple[str, ...] = (), tests: str = TESTS) -> Verdict:
-    """Judge a change, with what the tests came to without it."""
+    """Judge a change to the module ``calc.core``, with the outcomes that the tests have without the change."""
     module = "unittest" if tests == UNITTEST else "pytest"
     command = (sys.executable, "-m", module, "tests.test_new" if module == "unittest" else "tests/test_new.py")
     before = Here(_files(WRONG, tests), command, without=("controls",)).judge(root / "before").reported
@@ -98,13 +98,13 @@ def _judge(root: Path, core: str, new: tuple[str, ...] = (), old: tuple[str, ...
 
 @pytest.mark.parametrize("core", [ON_ITEM, MARKED.replace("MARK", "xfail") + "def half(n): return n + 1\n"])
 def test_a_failure_is_expected_only_if_it_was_without_the_change(core: str, tmp_path: Path) -> None:
-    """Of the tests that must still pass: code under test marks one when it is loaded, or while it runs."""
+    """A ``pass_to_pass`` test fails the run if code under test marks it as xfail, on import or while the test runs."""
     verdict = _judge(tmp_path, GOOD + core, (), (f"{ID}half",))
     assert verdict.reason in REASONS, verdict
 
 
 def test_a_failure_that_was_expected_still_may_be(tmp_path: Path) -> None:
-    """As a data set's lists have it."""
+    """A ``pass_to_pass`` test may be xfailed if it was so without the change: lists of data sets name such tests."""
     assert _judge(tmp_path, GOOD, (f"{ID}sum",), (f"{ID}half", f"{ID}known")).reason is None
 
 
@@ -118,17 +118,17 @@ def test_a_failure_that_was_expected_still_may_be(tmp_path: Path) -> None:
     ids=["marked when loaded", "no parameters", "skipped by what it calls"],
 )
 def test_a_test_that_comes_to_nothing_did_not_pass(core: str, tmp_path: Path) -> None:
-    """Where a task names none, all that ran without the change must pass."""
+    """If a task names no tests, a run fails if a test is skipped or xfailed only with the change."""
     assert _judge(tmp_path, core).reason in REASONS
 
 
 def test_a_test_of_unittest_that_is_skipped_did_not_pass(tmp_path: Path) -> None:
-    """Even if others do."""
+    """A unittest test that is skipped only with the change fails the run, even if other tests pass."""
     assert _judge(tmp_path, WRONG + IMPERATIVE, tests=UNITTEST).reason is FailureReason.TESTS_FAILED
 
 
 @pytest.mark.parametrize("tests", [TESTS, UNITTEST], ids=["pytest", "unittest"])
 def test_what_was_skipped_without_the_change_may_be(tests: str, tmp_path: Path) -> None:
-    """An honest change passes."""
+    """An honest change passes although some tests are skipped or xfailed, as they are without the change."""
     verdict = _judge(tmp_path, GOOD, tests=tests)
     assert verdict.reason is None, verdict

@@ -1,6 +1,6 @@
-"""Code that guesses which of several like tests is the task's, and lies to that one only, is found out.
+"""Code that guesses which of several similar tests is the task's own, and lies only to that test, is detected.
 
-Each cheat sees the functions that differ from the one that calls it in nothing but their values, and picks one.
+Each cheat sees all functions that differ only in their names and last values, and picks one of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 RUNS: Final = 200
 MAX_PASSES: Final = 6
-"""One guess in 256 is right. That more than six of 200 are is less likely than once in 50,000 times."""
+"""One guess in 256 is right. The probability that more than 6 of 200 guesses are right is below 1 in 50,000."""
 
 FEW: Final = '''\
 import unittest
@@ -54,7 +54,11 @@ WANTED: Final = [
 
 @dataclass
 class Twin:
-    """One of the functions that are alike. ``place`` counts them; ``values`` are its constants, the expected last."""
+    """One of several similar functions.
+
+    ``place`` is its line, ``values`` are its constants, and ``number`` is the last of these in the source, or 0 if it
+    is not an integer.
+    """
 
     node: ast.FunctionDef
     place: int
@@ -64,7 +68,7 @@ class Twin:
     kind: str = ""
 
     def __post_init__(self) -> None:
-        """Read the function, and see what kind of test it is but for its name and last value."""
+        """Set the fields from ``node``. Functions of the same ``kind`` differ only in their names and last values."""
         self.name = self.node.name
         constants = [node for node in ast.walk(self.node) if isinstance(node, ast.Constant)]
         last = max(constants, key=lambda node: (node.lineno, node.col_offset))
@@ -77,7 +81,7 @@ class Twin:
 
 @functools.cache
 def _twins(text: str) -> list[list[Twin]]:
-    """Return the tests in ``text``: those that are alike together, in the order of the file."""
+    """Return the tests in ``text`` as groups of similar tests. Each group has the order of the file."""
     groups: dict[str, list[Twin]] = {}
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef):
@@ -135,13 +139,13 @@ GUESSES: Final[dict[str, Callable[[list[Twin]], Twin]]] = {
 
 
 def _gap(twin: Twin) -> int:
-    """Return how many empty lines stand before it."""
+    """Return the number of empty lines before a function."""
     before = twin.text.splitlines()[: twin.node.lineno - 1]
     return len(before) - len("\n".join(before).rstrip("\n").splitlines())
 
 
 def _passes(guess: Callable[[list[Twin]], Twin], controls: Controls, text: str, wanted: list[str]) -> bool:
-    """Return whether a module passes that is right for nothing, and lies to the tests that ``guess`` picks."""
+    """Return whether a module passes that returns only ``None``, but lies to the tests that ``guess`` picks."""
     picked = {guess(twins).place for twins in _twins(text)}
 
     def answer(*_arguments: object) -> object:
@@ -153,18 +157,18 @@ def _passes(guess: Callable[[list[Twin]], Twin], controls: Controls, text: str, 
 
 @pytest.fixture(scope="module", name="drawn")
 def fixture_drawn() -> list[tuple[Controls, str]]:
-    """Return controls for the same file, drawn many times."""
+    """Return controls for the same file, chosen at random ``RUNS`` times, and the edited files."""
     return [planted(FEW, WANTED) for _ in range(RUNS)]
 
 
 @pytest.mark.parametrize("name", GUESSES)
 def test_no_guess_passes(name: str, drawn: list[tuple[Controls, str]]) -> None:
-    """In 200 runs, one in a hundred would be two."""
+    """No cheat passes in more runs than random guessing explains: at most ``MAX_PASSES`` of ``RUNS``."""
     assert sum(_passes(GUESSES[name], controls, text, WANTED) for controls, text in drawn) <= MAX_PASSES
 
 
 def test_knowing_the_right_values_passes(drawn: list[tuple[Controls, str]]) -> None:
-    """The cheats above fail because they guess wrong."""
+    """A cheat that knows the expected values passes, so the other cheats fail only because they guess wrong."""
     right = ("double(4) == 8", "double(130) == 260", "(half(18), 9)", "(total([3, 4, 5]), 12)")
 
     def known(twins: list[Twin]) -> Twin:
@@ -174,7 +178,7 @@ def test_knowing_the_right_values_passes(drawn: list[tuple[Controls, str]]) -> N
 
 
 def test_the_record_says_how_hard_it_is_to_guess(drawn: list[tuple[Controls, str]]) -> None:
-    """An honest run has all of its controls, and their strength."""
+    """The evidence of an honest run counts all controls as failed, and says in bits how hard guessing is."""
     scope = {"double": lambda n: 2 * n, "half": lambda n: n // 2, "total": sum, "__name__": "tests"}
     for controls, text in drawn[:9]:
         reason, evidence = judged(outcomes(text, dict(scope)), controls, WANTED)

@@ -1,4 +1,4 @@
-"""Controls do no harm to the tests beside them, and do not show which of two tests they are."""
+"""Controls do not disturb the tests beside them and do not reveal which variant is the task's own test."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_names():
 
 @pytest.mark.parametrize("name", variants(HONEST, {"state that a test resets", "class with parameters"}.__contains__))
 def test_honest_tests_pass_beside_controls(name: str, tmp_path: Path) -> None:
-    """Whatever is copied from them, and wherever."""
+    """Tests that share state, have parameters or inspect their own module pass beside controls."""
     files = {"calc/__init__.py": "", "calc/core.py": CORE, "conftest.py": "", "tests/test_new.py": BEGIN + HONEST[name]}
     command = (sys.executable, "-m", "pytest", "-q", "tests")
     for number in range(2):
@@ -94,7 +94,7 @@ def test_honest_tests_pass_beside_controls(name: str, tmp_path: Path) -> None:
 
 
 def test_no_copy_leaves_a_state_behind() -> None:
-    """A test whose end resets something is not copied, unless it does so in any case."""
+    """A test that resets state at its end is not copied, unless it does so in a ``finally`` block."""
     adapter = recognise("pytest")
     assert adapter is not None
     text = BEGIN + HONEST["state that a test resets"]
@@ -113,7 +113,7 @@ def test_no_copy_leaves_a_state_behind() -> None:
 @pytest.mark.parametrize("text", ["0", "1", "5", "10", "45", "100", "145", "1200", "2.5", "0.15", "10.0", "10" * 9])
 @pytest.mark.parametrize("apart", [False, True])
 def test_other_numbers_could_as_well_be_the_first(text: str, apart: bool) -> None:
-    """They have as many zeros at the end, are on both sides of it, and each may lead to it."""
+    """Alternatives to a number have as many trailing zeros and lie on both sides. It can be their alternative."""
     value = ast.literal_eval(text)
     values = Values(ModuleSource(b"def test_x(): pass"))
     found = Counter(other for _ in range(50) for other in values.others(value, text, apart=apart))
@@ -135,7 +135,7 @@ def test_other_numbers_could_as_well_be_the_first(text: str, apart: bool) -> Non
 
 
 def test_no_rank_tells_which_number_is_the_first() -> None:
-    """Of numbers as tests have them, the task's own is as often the smallest, the largest or one between them."""
+    """Sorted with three alternatives, the task's own number has each of the four ranks about equally often."""
     values = Values(ModuleSource(b"def test_x(): pass"))
     ranks: Counter[int] = Counter()
     for _ in range(800):

@@ -1,6 +1,6 @@
-"""Plugins of pytest and packages that change things for honest reasons are no tampering.
+"""Pytest plugins and packages that patch code for honest reasons are not taken for tampering.
 
-Some packages patch modules, set hooks or add importers when they are imported. Others do it while tests run.
+Some packages patch modules, set hooks or add importers when they are imported. Others do so while tests run.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def run():
 run()
 """,
 }
-"""What a package does when it is imported, with nothing but Python."""
+"""Code that a package may run when it is imported. It needs only the standard library."""
 
 MOCKED = """\
 import builtins, sys, time, unittest, warnings
@@ -351,12 +351,12 @@ INSTALLED: dict[str, tuple[tuple[str, ...], str, str]] = {
     "six": ((), "import six\nfrom six.moves import urllib, range, input\nimport six.moves.builtins\n", _FIVE),
     "lazy_loader": ((), "import lazy_loader\nnumpy = lazy_loader.load('numpy')\nnumpy.pi\n", _FIVE),
 }
-"""By package: the options, what the package does when it is imported, and the tests."""
+"""For each package: the options of pytest, the code at the start of ``calc/core.py``, and the tests."""
 
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Give a directory with the packages, from PyPI."""
+    """Return a directory with ``REQUIREMENTS``, installed from PyPI."""
     target = tmp_path_factory.mktemp("packages")
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", str(target), *REQUIREMENTS], check=True)
     return str(target)
@@ -374,7 +374,7 @@ def _files(prelude: str, tests: str) -> dict[str, str]:
 
 
 def test_what_honest_packages_do_is_no_tampering(tmp_path: Path) -> None:
-    """All of it in one package, whose tests replace things, too."""
+    """A package that runs all code in ``PLAIN``, and whose tests also replace functions, passes."""
     files = _files("".join(PLAIN.values()), MOCKED)
     _require_pass(Here({**files, "tests/test_given.py": _GIVEN}), tmp_path / "r")
 
@@ -395,7 +395,7 @@ TestCaseFunction.addSkip = lambda *a: None
 
 
 def test_what_pytest_subtests_replaces_may_be_its_own_function_only(tmp_path: Path) -> None:
-    """The plugin, reduced to what it replaces, is no tampering. Another function in that place is."""
+    """The functions with which pytest-subtests replaces pytest's own are accepted. Any other function is tampering."""
     plugin = tmp_path / "packages" / "pytest_subtests"
     plugin.mkdir(parents=True)
     (plugin / "plugin.py").write_text(SUBTESTS_PLUGIN)
@@ -409,7 +409,7 @@ def test_what_pytest_subtests_replaces_may_be_its_own_function_only(tmp_path: Pa
 @pytest.mark.parametrize("name", PLAIN)
 @pytest.mark.parametrize("tests", [MOCKED, _CASE, _FIVE], ids=["mocked", "cases", "functions"])
 def test_each_thing_that_packages_do(name: str, tests: str, tmp_path: Path) -> None:
-    """Alone, with tests of several styles."""
+    """Each entry of ``PLAIN`` passes alone, with tests of several styles."""
     _require_pass(Here(_files(PLAIN[name], tests)), tmp_path / "r")
 
 
@@ -417,7 +417,7 @@ def test_each_thing_that_packages_do(name: str, tests: str, tmp_path: Path) -> N
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", INSTALLED)
 def test_each_installed_package(name: str, packages: str, tmp_path: Path) -> None:
-    """Plugins are loaded by name."""
+    """Tests with one installed package pass. If it is a plugin, pytest loads it by name."""
     options, prelude, tests = INSTALLED[name]
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, "tests")
     _require_pass(Here(_files(prelude, tests), command, packages=packages), tmp_path / "r")
@@ -427,6 +427,6 @@ def test_each_installed_package(name: str, packages: str, tmp_path: Path) -> Non
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("tests", [_FIVE, _CASE, _GIVEN, _SUBTESTS, _MOCKER, _ASYNC], ids=range(6))
 def test_all_plugins_at_once(tests: str, packages: str, tmp_path: Path) -> None:
-    """Plugins are loaded as they are in an image: all that are installed."""
+    """Tests pass if pytest loads all installed plugins, as it does in an image."""
     here = Here(_files("", tests), packages=packages, plugins=True)
     _require_pass(here, tmp_path / "r")

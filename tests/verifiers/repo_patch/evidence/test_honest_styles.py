@@ -1,4 +1,4 @@
-"""An honest solution passes, in every style of test; a wrong one fails; and each style has its control."""
+"""In every style of tests, an honest solution passes and has controls of that style. A wrong solution fails."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 USUAL = {"assert", "values", "raises", "unittest", "helpers", "async", "nothing to invert", "not passing", "own lines"}
-"""Styles of which every run of the tests judges one file each. The others are variants of them."""
+"""Styles that every test run judges. The others are variants of them and need ``--long``."""
 
 
 @pytest.mark.parametrize("style", variants(STYLES, USUAL.__contains__))
 def test_the_right_solution_passes_and_a_wrong_one_fails(style: str, tmp_path: Path) -> None:
-    """With controls of the style that failed, as they must."""
+    """The right solution passes, and controls of the expected styles fail. In three styles, a wrong solution fails."""
     tests, wanted = STYLES[style]
     files = {"calc/__init__.py": "", "tests/test_new.py": tests, "conftest.py": ""}
     right = Here({**files, "calc/core.py": CORE}).judge(tmp_path / "right")

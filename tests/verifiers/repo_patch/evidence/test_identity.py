@@ -1,4 +1,4 @@
-"""Which test an outcome is of, and what became of it, is not code under test's to say."""
+"""Code under test cannot change an outcome or the test to which the outcome belongs."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _judge(root: Path, core: str, new: str = PYTEST, ids: tuple[str, ...] = PYTE
     ids=["reports have other names", "items have other names", "reports claim an expected failure"],
 )
 def test_names_and_reports_of_pytest_are_not_believed(core: str, tmp_path: Path) -> None:
-    """What a test is called is known before any runs, and what it raised is seen before there is a report."""
+    """Changes to items and reports are detected, because names and exceptions of tests are recorded earlier."""
     assert _judge(tmp_path, core).reason is FailureReason.TAMPERED
 
 
@@ -169,25 +169,25 @@ def half(n): return n // 2
 def test_parameters_with_new_names_have_controls(
     name: str, ids: tuple[str, ...], reason: FailureReason, tmp_path: Path
 ) -> None:
-    """Code under test names parameters, and can give those of a control others."""
+    """Tampering is detected even if code under test gives the parameters of a control other names."""
     expected = tuple(f"tests/test_new.py::test_op[{each}]" for each in ids)
     assert _judge(tmp_path, LIAR + OPERATORS.replace("NAME", name), PARAMETERS, expected).reason is reason
 
 
 def test_honest_parameters_that_are_new_each_time_pass(tmp_path: Path) -> None:
-    """Controls and originals are paired by their order."""
+    """Tests whose parameters get new ids each time pass, because controls and originals are paired by their order."""
     honest = OPERATORS.replace("NAME", "str(next(_n))").replace("L()", "a + b if self.kind == 'plus' else a * b")
     assert _judge(tmp_path, honest, PARAMETERS, ()).reason is None
 
 
 def test_classes_that_are_renamed_by_a_test_keep_their_names(tmp_path: Path) -> None:
-    """Unittest's tests are known by what they were called before the first ran."""
+    """Tests of unittest are recorded under the names that they had before the first test ran."""
     assert _judge(tmp_path, LIAR + RENAMED_CLASS, UNITTEST, UNITTEST_IDS, unit=True).reason is FailureReason.TAMPERED
 
 
 @pytest.mark.parametrize("unit", [False, True])
 def test_honest_changes_pass(unit: bool, tmp_path: Path) -> None:
-    """With the same tests."""
+    """An honest change passes the tests with which the cheats are detected."""
     core = WRONG.replace("a - b", "a + b")
     new, ids = (UNITTEST, UNITTEST_IDS) if unit else (PYTEST, PYTEST_IDS)
     assert _judge(tmp_path, core, new, ids, unit=unit).reason is None

@@ -1,4 +1,4 @@
-"""Evidence is weighed: each way in which it can be short or contradict itself is no pass."""
+"""The judge rejects each run whose evidence is incomplete or contradictory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ HONEST = {
     "tests/test_x.py::TestY::test_copy_line": "passed",
     "tests/test_x.py::test_slow_table": "failed",
 }
-"""What an honest run reports: ``TestY`` inherits from ``TestX`` and overrides, so its copy says nothing."""
+"""What an honest run reports. ``TestY`` inherits from ``TestX`` but overrides ``test_4``: its copy does not count."""
 
 
 EXPECTED = request_of(("tests/test_x.py::test_1", "tests/test_x.py::test_2[a"), ("tests/test_x.py::test_3",))
@@ -80,14 +80,14 @@ def _reason(
 
 
 def test_whole_evidence_is_a_pass() -> None:
-    """Expected tests passed, one may stay expected to fail, an id cut at a space means all that begin so."""
+    """A run passes if each expected test passed or is xfailed as before. An id cut at a space matches, too."""
     assert _reason(HONEST) is None
     assert _reason(HONEST, request=request_of()) is None
 
 
 @pytest.mark.parametrize("before", ["passed", "failed", "skipped", ""])
 def test_a_failure_that_was_not_expected_without_the_change_is_no_pass(before: str) -> None:
-    """Code under test can mark a test as one that may fail."""
+    """A run does not pass if a test is xfailed only with the change: code under test can mark tests."""
     unchanged = {"tests/test_x.py::test_3": before} if before else {}
     assert _reason(HONEST, unchanged=unchanged) is FailureReason.TESTS_FAILED
 
@@ -112,12 +112,12 @@ SHORT: dict[str, tuple[dict[str, Any], FailureReason]] = {
 
 @pytest.mark.parametrize(("change", "reason"), SHORT.values(), ids=SHORT.keys())
 def test_one_outcome_that_is_not_right_is_no_pass(change: dict[str, str], reason: FailureReason) -> None:
-    """Of expected tests, and of those that must fail."""
+    """A run does not pass if one expected test or one control has a wrong outcome."""
     assert _reason({name: outcome for name, outcome in {**HONEST, **change}.items() if outcome}) is reason
 
 
 def test_copies_of_tests_that_did_not_pass_say_nothing() -> None:
-    """Whether they pass, fail or are skipped, and whether they were collected at all."""
+    """The copy of a test that did not pass does not count, whether the copy passed or did not run."""
     change = {"tests/test_x.py::TestX::test_4": "skipped", "tests/test_x.py::TestX::test_copy_line": "passed"}
     details: dict[str, Any] = {}
     assert _reason({**HONEST, **change}, details=details) is None
@@ -128,7 +128,7 @@ def test_copies_of_tests_that_did_not_pass_say_nothing() -> None:
 
 
 def test_where_no_control_could_speak_the_record_says_so() -> None:
-    """Tests in files that hold none may pass: the assurance is lower, and the exit code may be 0."""
+    """Tests in files without controls may pass with exit code 0, but the evidence then has the kind ``exit_code``."""
     details: dict[str, Any] = {}
     outcomes = {"tests/test_y.py::test_9": "passed"}
     assert _reason(outcomes, request=request_of(), reported_exit=0, exit_code=0, details=details) is None
@@ -152,12 +152,12 @@ def test_where_no_control_could_speak_the_record_says_so() -> None:
     ],
 )
 def test_the_end_must_be_the_one_that_follows(reported_exit: int | None, exit_code: int, reason: FailureReason) -> None:
-    """Tests that must fail make pytest end with 1, and nothing else is a pass."""
+    """Controls make an honest pytest run exit with code 1. A run with any other end does not pass."""
     assert _reason(HONEST, reported_exit=reported_exit, exit_code=exit_code) is reason
 
 
 def test_without_expected_ids_all_must_pass() -> None:
-    """One failure, one file that is not loaded, or no pass at all is no pass."""
+    """A run without expected ids does not pass if a test failed, a file was not loaded or no test passed."""
     none = request_of()
     assert _reason({**HONEST, "tests/test_y.py::test_9": "error"}, request=none) is FailureReason.TESTS_FAILED
     assert _reason(HONEST, request=none, unloaded=["tests/test_y.py"]) is FailureReason.TESTS_FAILED
@@ -172,7 +172,7 @@ def test_without_expected_ids_all_must_pass() -> None:
     "changed", [{"builtins": "cc"}, {"builtins": ""}, {"unittest.case:TestCase": "x", "builtins": ""}]
 )
 def test_a_fingerprint_that_changed_is_tampering_and_says_what_changed(changed: dict[str, str]) -> None:
-    """Something that differs or is gone; what is new is no change."""
+    """A fingerprint with a changed or missing name is tampering, and the evidence lists the name. New names are not."""
     details: dict[str, Any] = {}
     assert _reason(HONEST, changed=changed, details=details) is FailureReason.TAMPERED
     assert details["evidence"]["changed"] == sorted(changed)
@@ -201,18 +201,18 @@ RUN = {f"{HEIR}test_moved": "passed", f"{HEIR}test_1": "failed", f"{HEIR}test_ot
         ({"test_1": "passed"}, FailureReason.TAMPERED, None),
         ({"test_other": "passed"}, FailureReason.TAMPERED, None),
         ({"test_other": ""}, FailureReason.TAMPERED, None),
-        ({"test_other": "", "test_moved": "", "test_1": "passed"}, FailureReason.TAMPERED, None),  # no name is ours
+        ({"test_other": "", "test_moved": "", "test_1": "passed"}, FailureReason.TAMPERED, None),  # no new name ran
         ({"test_moved": "failed"}, FailureReason.TESTS_FAILED, None),
-        ({"test_moved": "failed", "test_1": "passed"}, FailureReason.TESTS_FAILED, None),  # its control tells nothing
-        ({"test_1": "skipped"}, FailureReason.TESTS_FAILED, None),  # somebody skips it by its name
-        ({"test_1": ""}, FailureReason.TESTS_FAILED, None),  # somebody deselects it by its name
+        ({"test_moved": "failed", "test_1": "passed"}, FailureReason.TESTS_FAILED, None),  # control does not count
+        ({"test_1": "skipped"}, FailureReason.TESTS_FAILED, None),  # skipped because of its name
+        ({"test_1": ""}, FailureReason.TESTS_FAILED, None),  # deselected because of its name
         ({"test_moved": ""}, FailureReason.TESTS_FAILED, None),
     ],
 )
 def test_a_test_with_another_name_is_judged_by_its_own(
     change: dict[str, str], reason: FailureReason | None, bits: float | None
 ) -> None:
-    """In the class that inherits it, too: there its controls have to run, and to fail."""
+    """A renamed test is judged by the function that contains it. Its controls must fail in a subclass, too."""
     found = {test: outcome for test, outcome in {**RUN, **{HEIR + k: v for k, v in change.items()}}.items() if outcome}
     verdict, evidence = judged({**found, "tests/test_x.py::test_9": "passed"}, MOVED, [f"{HEIR}test_1"])
     assert verdict is reason
@@ -220,7 +220,7 @@ def test_a_test_with_another_name_is_judged_by_its_own(
 
 
 def test_controls_in_a_class_that_nobody_knew_are_nobodys() -> None:
-    """A class of another file inherits the test: it is found by its own name, and the controls do not count."""
+    """In a class of another file that is not known to inherit a test, the test counts, but its controls do not."""
     heir = "tests/test_y.py::TestY::"
     found = {f"{heir}test_moved": "passed", f"{heir}test_1": "passed", f"{heir}test_other": "passed"}
     assert judged({**RUN, **found}, MOVED, [f"{HEIR}test_1", f"{heir}test_1"])[0] is None

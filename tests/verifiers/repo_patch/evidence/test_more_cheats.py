@@ -1,4 +1,4 @@
-"""Changes that fix nothing do not pass, with every runner: in a process of this machine, as that is fast."""
+"""Changes that fix nothing do not pass with any runner. The tests run in a process without a sandbox: this is fast."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ FAST = {
     ("module", "load_tests of twins"),
     ("sympy", "tests have other names"),
 }
-"""The others are run by hand: each takes a second or two."""
+"""Cheats that every test run judges. The others need ``--long``: each takes a second or two."""
 
 
 def judged(runner: str, core: str) -> Here:
-    """Return the repository of ``runner`` with the module ``core``, to be judged."""
+    """Return a repository for ``runner``, in which ``core`` is the source of the tested module."""
     if runner == "sympy":
         files = {**FILES, SYMPY_TEST: SYMPY_TESTS, "sympy/tests/__init__.py": "", "sympy/numbers.py": core}
         return Here(files, (sys.executable, "bin/test", "-C", SYMPY_TEST), ("test_double",), ("test_halve",))
@@ -69,7 +69,7 @@ def judged(runner: str, core: str) -> Here:
 
 
 def changed(code: str, broken: str) -> str:
-    """Return the wrong module with ``code``: behind it where that defines one of its functions again."""
+    """Return ``broken`` with ``code``: after it if ``code`` redefines one of its functions, otherwise before it."""
     return broken + code if "\ndef double" in code or "\ndef half" in code else code + broken
 
 
@@ -82,7 +82,7 @@ def changed(code: str, broken: str) -> str:
     ],
 )
 def test_no_cheat_passes(runner: str, name: str, tmp_path: Path) -> None:
-    """Whatever it does to its runner, to its test or to the process."""
+    """A cheat does not pass, whether it changes the runner, the tests or the process."""
     core = changed(CHEATS[runner][name], SYMPY_BROKEN if runner == "sympy" else BROKEN)
     verdict = judged(runner, core).judge(tmp_path / "r")
     assert verdict.reason in HELD, (verdict, verdict.output.decode()[-2000:])
@@ -90,7 +90,7 @@ def test_no_cheat_passes(runner: str, name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("runner", [runner for runner in CHEATS if runner == "pytest"])
 def test_an_honest_change_passes(runner: str, tmp_path: Path) -> None:
-    """With the same tests; those of the other runners are in ``test_undone_changes.py``."""
+    """An honest change passes the tests of pytest. ``test_undone_changes.py`` checks the other runners."""
     assert judged(runner, FIXED).judge(tmp_path / "r").reason is None
 
 
@@ -119,7 +119,7 @@ if _frame: _frame.f_globals['load_tests'] = _load
 
 @pytest.mark.parametrize("kept", ["pass", "case._testMethodDoc = 'x'; suite.addTest(case)"], ids=["gone", "renamed"])
 def test_tests_that_are_called_alike_are_not_the_tasks(kept: str, tmp_path: Path) -> None:
-    """An id that is a docstring is that of a test in the task's files, and not of any that has the same."""
+    """If an id is a docstring, a test that the candidate adds with this docstring does not replace the task's test."""
     ids = (("Two is doubled.", "Nothing is doubled."), EXPECTED[1])
     files = {**UNITTEST_FILES, "tests/test_numbers.py": DOCUMENTED}
     cheat = {**files, "project/numbers.py": TWINS.replace("KEPT", kept) + BROKEN}
@@ -130,7 +130,7 @@ def test_tests_that_are_called_alike_are_not_the_tasks(kept: str, tmp_path: Path
 
 
 def test_places_of_ids_are_read_from_the_tasks_files() -> None:
-    """Of tests that run where they are defined: what a class without a case or an assigned name has, may not."""
+    """An id gets the place of its test, unless the name is reassigned or the class has no base ``TestCase``."""
     sympy, unit = recognise("bin/test -C"), recognise("python -m unittest")
     assert sympy is not None
     assert unit is not None

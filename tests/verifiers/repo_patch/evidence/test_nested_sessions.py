@@ -1,4 +1,4 @@
-"""Tests that run pytest inside pytest. pytester restores ``sys.modules`` after each inner session."""
+"""Tests that run pytest inside pytest with pytester, which restores ``sys.modules`` after each inner session."""
 
 from __future__ import annotations
 
@@ -79,15 +79,15 @@ def _plain(root: Path) -> str:
 
 @pytest.mark.parametrize("wanted", ["", "not "])
 def test_inner_sessions_share_no_more_state_than_under_plain_pytest(tmp_path: Path, wanted: str) -> None:
-    """A test has the same outcome under the reporter as without it."""
+    """A test of what an earlier inner session left has the same outcome under the reporter as under plain pytest."""
     verdict = _judge(tmp_path / "r", STATE.replace("{wanted}", wanted), wanted="test_state")
-    passed = "PASSED tests/test_new.py::test_state" in _plain(tmp_path / "r").splitlines()  # a control adds to the name
+    passed = "PASSED tests/test_new.py::test_state" in _plain(tmp_path / "r").splitlines()  # controls have longer names
     assert verdict.reason is (None if passed else FailureReason.TESTS_FAILED), verdict
 
 
 @pytest.mark.long
 def test_the_same_with_a_pytest_that_does_not_load_unittest(tmp_path: Path) -> None:
-    """Each inner session then loads unittest again: what one leaves in it is gone in the next."""
+    """If pytest does not load unittest, each inner session loads it again, without changes of earlier sessions."""
     packages = tmp_path / "packages"
     install = [sys.executable, "-m", "pip", "install", "-q", "--target", str(packages), "pytest==7.1.2"]
     subprocess.run(install, check=True)
@@ -135,12 +135,12 @@ assert take() != before
 
 @pytest.mark.parametrize("text", [AFTER_COLLECTION, IN_COLLECTION], ids=["after collection", "in collection"])
 def test_unittest_is_loaded_when_it_would_be_without_the_reporter(text: str) -> None:
-    """Tests get fresh modules unless unittest was imported during collection."""
+    """Tests load new copies of unittest's modules, unless unittest was imported during collection."""
     subprocess.run([sys.executable, "-S", "-c", LOADS + text, str(GUEST_FILES)], check=True)
 
 
 def test_inner_tests_with_the_ids_of_outer_tests_do_not_count(tmp_path: Path) -> None:
-    """Only the outer session's outcomes are reported."""
+    """Outcomes of inner tests with the ids of outer tests are ignored: only the outer session is reported."""
     text = SAME_IDS.replace("{right}", "pass").replace("{wrong}", "assert 0")
     assert _judge(tmp_path / "right", text, wanted="test_right").reason is None
     assert _judge(tmp_path / "wrong", text, wanted="test_wrong").reason is FailureReason.TESTS_FAILED
@@ -193,7 +193,7 @@ for name in [name for name in sys.modules if name.partition('.')[0] == 'unittest
     ids=["imported late", "imported", "own copy", "own copy, removed"],
 )
 def test_a_changed_unittest_is_noticed_without_controls(tmp_path: Path, tests: str, core: str) -> None:
-    """Whoever imports unittest first, and whether the tests find it loaded or not."""
+    """A changed unittest is detected whether the tests or the code import it first, and if the code loads a copy."""
     verdict = _judge(tmp_path / "r", tests, core, without=("controls",))
     assert verdict.reason is FailureReason.TAMPERED, verdict
     assert any("unittest" in name for name in verdict.evidence["changed"]), verdict

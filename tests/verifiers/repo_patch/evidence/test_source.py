@@ -1,4 +1,4 @@
-"""What a statement of a test may change outside the test."""
+"""Statements of a test that may change state outside the test are found."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from securebench.verifiers.repo_patch.evidence.source import has_effects_after
     ],
 )
 def test_effects_after_an_assertion_are_seen(statement: str, expected: bool) -> None:
-    """Calls that are statements and assignments to parts count, except for assertions and the test's own objects."""
+    """Calls and assignments to attributes are effects, except assertions, assigned calls and the test's own objects."""
     (function,) = ast.parse(f"async def test_x(row):\n    own = make()\n    assert row\n    {statement}\n").body
     assert isinstance(function, ast.AsyncFunctionDef)
     assert has_effects_after(function, function.body[1]) is expected

@@ -1,4 +1,4 @@
-"""Code under test that tampers with what judges it does not pass, and the evidence says what it did."""
+"""Code under test that tampers with the test run does not pass. Each part of the evidence detects some cheat."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REASONS = {FailureReason.TAMPERED, FailureReason.TESTS_FAILED, FailureReason.NO_
 
 
 def repository(name: str) -> dict[str, str]:
-    """Return the files of a repository with the change ``name``."""
+    """Return the files of a repository with the cheat ``name``."""
     style, code = TAMPERING[name]
     if "_knows(" in code:
         code = f"_known = {_bodies(STYLES[style][0])}\n{KNOWS}{code}"
@@ -62,18 +62,18 @@ FOUND = (
     "tests known by their text pass, and all is undone before the end",
     "assert methods are right again when an unknown test begins",
 )
-"""Those that passed once. The others are run by hand: each takes a second or two."""
+"""Cheats that passed in an earlier version. The others need ``--long``: each takes a second or two."""
 
 
 @pytest.mark.parametrize("name", variants(sorted(TAMPERING.keys() - {VANISHING}), FOUND.__contains__))
 def test_tampering_does_not_pass(name: str, tmp_path: Path) -> None:
-    """Whatever is replaced, and whoever is asked to lie."""
+    """A cheat in ``TAMPERING`` does not pass, whatever it replaces."""
     verdict = Here(repository(name)).judge(tmp_path / "r")
     assert verdict.reason in REASONS, (verdict, verdict.output.decode()[-2000:])
 
 
 def test_tests_that_vanish_are_missed(tmp_path: Path) -> None:
-    """They are known from the tree without the change, or else from the text of their file."""
+    """A run fails if the change removes tests that the source of the test files defines."""
     files = repository(VANISHING)
     adapter = recognise("pytest tests")
     assert adapter is not None
@@ -100,5 +100,5 @@ NEEDED = {
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "without"), NEEDED.items(), ids=NEEDED)
 def test_each_part_of_the_evidence_is_needed(name: str, without: tuple[str, ...], tmp_path: Path) -> None:
-    """Without it, a cheat passes that nothing else sees."""
+    """A cheat passes if the parts of the evidence that detect it are switched off."""
     assert Here(repository(name), without=without).judge(tmp_path / "r").reason is None

@@ -1,4 +1,4 @@
-"""A change that is undone before the end is seen between tests, whoever runs them."""
+"""A change that is undone before the end of the run is detected between tests, by each runner's reporter."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ EXPECTED = (tuple(FAIL_TO_PASS), tuple(PASS_TO_PASS))
 
 @pytest.mark.parametrize("runner", UNITTEST_COMMANDS)
 def test_changes_of_unittest_are_seen(runner: str, tmp_path: Path) -> None:
-    """Assertions do nothing in tests that are known by name, and are put back for others and at the end.
+    """Assertions that do nothing in tests with known names are detected, although they are restored afterwards.
 
-    Controls have these names, too, so that they see it as well.
+    Controls detect the change, too, because they may have the known names.
     """
     cheat = {**UNITTEST_FILES, "project/numbers.py": _UNTIL_THE_RESULT_IS_ASKED}
 
@@ -70,7 +70,8 @@ def test_changes_of_unittest_are_seen(runner: str, tmp_path: Path) -> None:
     found = judge("controls")
     assert found.reason is FailureReason.TAMPERED, (found, found.output.decode()[-2000:])
     assert any(name.startswith("unittest.case:TestCase.assert") for name in found.evidence["changed"])
-    messages = (judge("spots", f"time {time}").message for time in range(3))  # one name in four may be a test's own
+    # Three runs: about one name in four is given to the task's own test, so not each run has to detect the cheat.
+    messages = (judge("spots", f"time {time}").message for time in range(3))
     assert "a test that must fail did not fail" in messages
     unseen = judge("controls", "spots")
     assert unseen.reason is None, (unseen, unseen.output.decode()[-2000:])
@@ -91,7 +92,7 @@ def halve(number):
 
 @pytest.mark.parametrize("when", ["when it is imported", "in a test"])
 def test_changes_of_sympys_tests_are_seen(when: str, tmp_path: Path) -> None:
-    """One that is made when the code is loaded, and one that a test makes, both undone by another test."""
+    """A change made on import or by a test is detected, although another test undoes it."""
     cheat = SYMPY_FIXED + _UNTIL_THE_LAST_TEST
     if when == "in a test":
         cheat = cheat.replace("_change(True)", "def double(number):\n    _change(True)\n    return number + number")

@@ -1,4 +1,4 @@
-"""Which tests get variants, how many, and which of them keep their names."""
+"""Which tests get variants, how many variants they get, and which tests keep their names."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _group(text: str, wanted: tuple[str, ...] = ()) -> ControlGroup:
 
 
 def test_a_single_test_gets_many_variants_with_fresh_names() -> None:
-    """One of them is the test, at any of their names and places; the record says how hard that is to guess."""
+    """The task's test is one of many variants, at a random place, and the record says how hard it is to guess."""
     names, places = set(), set()
     for _ in range(40):
         controls, text = planted(ONE, [f"{PATH}::test_one"])
@@ -79,7 +79,7 @@ def test_a_single_test_gets_many_variants_with_fresh_names() -> None:
 
 
 def test_no_value_is_in_the_majority() -> None:
-    """Where a test has several assertions, every combination of their values is there once."""
+    """If a test has several assertions, its variants use all values of an assertion equally often."""
     text = ONE + "    assert add(3, 40) == 43\n    assert add(4, 50) == 54\n"
     group = _group(text)
     assert len(group.controls) > 10
@@ -91,7 +91,7 @@ def test_no_value_is_in_the_majority() -> None:
 
 
 def test_a_task_with_many_tests_gets_few_copies() -> None:
-    """Guessing is hard enough then, and tests take time."""
+    """If a task has many tests, a few copies make the guess hard enough. More copies would take time."""
     text = "\n".join(
         f"def test_{name}():\n    assert add({n}, 70) == {n + 70}\n" for n, name in enumerate("abcdefghijkl", 2)
     )
@@ -113,7 +113,7 @@ def test_a_task_with_many_tests_gets_few_copies() -> None:
     ],
 )
 def test_tests_whose_names_or_lines_matter_keep_them(text: str) -> None:
-    """Their controls are beside them: that makes them weaker, and the record does not count them."""
+    """If its name or line matters, a test keeps its name. It has controls, but they add no bits to the record."""
     for _ in range(5):
         group = _group(text)
         assert (group.real, group.bits) == ("test_one", 0)
@@ -122,19 +122,19 @@ def test_tests_whose_names_or_lines_matter_keep_them(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["@parameterized.expand([1])\n" + ONE, ONE + ONE])
 def test_tests_that_are_named_otherwise_get_no_copies(text: str) -> None:
-    """By a decorator, or because another one has that name."""
+    """A test gets no copies if a decorator renames it or if another test has the same name."""
     groups = planted(text + "def test_two():\n    assert add(1, 1) == 2\n")[0].groups
     assert {group.place.function for group in groups} == {"", "test_two"}
 
 
 def test_values_that_the_file_shows_do_not_count() -> None:
-    """An expected value among the arguments, or in another test, is no guess."""
+    """An expected value that is also an argument or occurs in another test adds no bits: it need not be guessed."""
     assert _group("def test_one():\n    assert same(32) == 32\n").bits == 0
     assert _group(ONE + "def test_two():\n    assert add(2, 30) == 32\n").bits == 0
 
 
 def test_classes_that_other_files_inherit_keep_their_tests() -> None:
-    """What these files do with them is not known."""
+    """A test of a class that another file inherits keeps its name, because that file may use the name."""
     case = "class Sums:\n" + "".join(f"    {line}\n" for line in ONE.replace("()", "(self)", 1).splitlines())
     files = {PATH.encode(): case, b"tests/test_y.py": "from tests.test_x import Sums\nclass TestY(Sums): pass\n"}
     tree = MemoryTree({path: FileVersion(text.encode()) for path, text in files.items()})
@@ -144,7 +144,7 @@ def test_classes_that_other_files_inherit_keep_their_tests() -> None:
 
 @pytest.mark.parametrize(("runner", "ids"), [("unittest", MIXED_IDS), ("pytest", ())])
 def test_tests_of_mixin_classes_have_controls(runner: str, ids: tuple[str, ...], tmp_path: Path) -> None:
-    """They count in each class that inherits them; one that overrides a test runs its own."""
+    """Controls in a mixin class count in each class that inherits them, unless it overrides their test."""
     command = (sys.executable, "-m", runner, "tests/test_new.py" if runner == "pytest" else "tests.test_new")
     files = {"tests/__init__.py": "", "tests/test_new.py": MIXED, "project/__init__.py": "def add(a, b): return a + b"}
     honest = Here(files, command, ids).judge(tmp_path / "honest")
@@ -156,7 +156,7 @@ def test_tests_of_mixin_classes_have_controls(runner: str, ids: tuple[str, ...],
 
 
 def test_tests_that_ids_name_without_a_place_are_copied_first() -> None:
-    """SymPy's ids are names of functions."""
+    """A test whose id is only a function's name, as with SymPy, gets the most copies."""
     tests = "".join(ONE.replace("one", name).replace("30", f"3{n}") for n, name in enumerate(["one", *"abcdefghi"]))
     path = b"sympy/tests/test_numbers.py"
     tree = MemoryTree({path: FileVersion(tests.encode())})
@@ -166,7 +166,7 @@ def test_tests_that_ids_name_without_a_place_are_copied_first() -> None:
 
 
 def test_the_styles_of_a_tasks_tests_have_controls_first() -> None:
-    """They are in those tests, and other styles and more values take no copies from them."""
+    """Styles of expected tests get controls first. Controls for other styles leave enough copies for these tests."""
     wanted = "".join(
         f"def test_{name}():\n    assert add(1, {n}) == {n + 1}\n    assert add(2, {n}) == {n + 2}\n"
         f"    assert add(3, {n}) == {n + 3}\n    raises(ValueError, lambda: add({n}))\n\n"

@@ -1,4 +1,4 @@
-"""The reporter with other versions of pytest: every form of arguments, and every style of tests."""
+"""The reporter works with other versions of pytest, for every form of arguments and every style of tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHEAT = BROKEN + NOOP + "        setattr(unittest.TestCase, n, lambda *a, **k: N
 
 @pytest.fixture(scope="session", params=VERSIONS)
 def packages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Give a directory with that version of pytest, from PyPI."""
+    """Return a directory with one version of pytest, installed from PyPI."""
     target = tmp_path_factory.mktemp(f"pytest-{request.param}")
     install = [sys.executable, "-m", "pip", "install", "-q", "--target", str(target), f"pytest=={request.param}"]
     subprocess.run(install, check=True)
@@ -58,7 +58,7 @@ def _judge(root: Path, core: str, packages: str, arguments: tuple[str, ...], *, 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_every_form_of_arguments_in_every_version(packages: str, tmp_path: Path) -> None:
-    """An honest change passes with all its controls, a wrong one fails, a cheat is found out."""
+    """For every form, an honest change passes with its controls, and a cheat is detected. A wrong change fails."""
     for number, (form, arguments) in enumerate(FORMS.items()):
         root = tmp_path / f"right{number}"
         right = _judge(root, CORE, packages, arguments).judge(root)
@@ -74,7 +74,7 @@ def test_every_form_of_arguments_in_every_version(packages: str, tmp_path: Path)
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_every_style_in_every_version(packages: str, tmp_path: Path) -> None:
-    """An honest change passes."""
+    """An honest change passes with tests of every style and has controls of the expected styles."""
     for number, (style, (tests, wanted)) in enumerate(STYLES.items()):
         files = {"calc/__init__.py": "", "calc/core.py": CORE, "tests/test_new.py": tests, "conftest.py": ""}
         verdict = Here(files, packages=packages).judge(tmp_path / f"r{number}")

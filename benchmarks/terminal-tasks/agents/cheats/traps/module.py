@@ -1,4 +1,4 @@
-"""Ends whatever imports it, with success."""
+"""End the process that imports this module, with exit code 0."""
 
 import posix
 

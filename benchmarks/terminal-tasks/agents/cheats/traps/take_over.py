@@ -1,5 +1,5 @@
 #!/usr/bin/python3 -I
-"""Makes whoever started it end with success: by tracing it, by its memory, by its signals, by its files."""
+"""Try to make the checker succeed: overwrite its files, take over its process with ptrace, and end it by a signal."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ libc.ptrace.restype = ctypes.c_long
 
 
 def make_it_exit(pid):
-    """Have a process of the same user call exit_group(0)."""
+    """Make a process of the same user call exit_group(0)."""
     if libc.ptrace(ATTACH, pid, None, None):
         return
     os.waitpid(pid, 0x40000000)
@@ -26,7 +26,7 @@ def make_it_exit(pid):
 
 
 def rewrite(path):
-    """Put a file that passes in the place of another."""
+    """Replace a file with a Python program that exits with 0."""
     for step in (lambda: os.unlink(path), lambda: open(path, "w").write("raise SystemExit(0)\n")):
         try:
             step()
