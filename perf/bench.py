@@ -81,7 +81,10 @@ def _tables(arguments: argparse.Namespace, sides: list[Side], scratch: Path) -> 
 
 
 def _makers(sides: list[Side], scratch: Path, *, quick: bool) -> Mapping[str, Callable[[], Table | None]]:
-    """Return the function that makes the table of each section, or that returns ``None`` if nothing is to be shown."""
+    """Return, for each section, the function that makes its table.
+
+    The function returns ``None`` if there is nothing to show.
+    """
     workers, rounds = ((1, 2), 1) if quick else ((1, 2, 4), 3)
 
     def human_eval() -> Table:

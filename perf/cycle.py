@@ -94,7 +94,7 @@ def _one(driver: SandboxDriver, image: ResolvedImage, directory: Path) -> None:
 
 
 def workspace_spec(image: ResolvedImage, directory: Path) -> SandboxSpec:
-    """Return the sandbox of ``image`` with ``directory`` as its workspace."""
+    """Return the specification of a sandbox of ``image`` with ``directory`` as its workspace."""
     mounts = (Mount(directory, WORKSPACE, read_only=False),)
     return SandboxSpec(image=image, mounts=mounts, user=workspace_user())
 

@@ -2,9 +2,11 @@
 
 The floor is three bare processes per task: the same agent, then the candidate and the tests at once. ``bare crun`` is
 the same with the agent and the candidate in containers of the bare runtime, which ``bare_humaneval.py`` runs without a
-framework and without cgroups. For both, and for drivers without a daemon, the processor time is that of the process and
-the children that it waited for. Docker's containers are not such children. For Docker, the processor time is that of
-the whole machine, so the machine should be quiet.
+framework and without cgroups.
+
+Docker's containers are not children of a process that is measured. Therefore, the processor time for Docker is that of
+the whole machine, and the machine should be quiet. In all other cases, it is the processor time of the measured process
+and the children that it waited for.
 """
 
 from __future__ import annotations

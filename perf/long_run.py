@@ -1,14 +1,14 @@
 """Measure whether anything grows too much in very long runs on the oci driver: ``make bench-long``.
 
 There are two runs of ``securebench run``: one with 10,000 text tasks and one with 2,000 code tasks. During a run, the
-memory of its processes and the size of the journal are sampled. Whenever one of ``SHARES`` of the tasks is done, the
-run directory is copied, as if the run had been killed at that moment. After the run, ``status`` and ``show`` read each
-copy and the finished run, and each of them is resumed up to its first task.
+memory of its processes and the size of the journal are sampled. After certain shares of the tasks (``SHARES``), the run
+directory is copied, as if the run had been killed at that moment. After the run, ``status`` and ``show`` read each copy
+and the finished run. Each copy and the finished run are also resumed, but only until the first task would start.
 
     make bench-long                                    all of it
     make bench-long ARGS="--text 300 --code 60"        a short one, to try this program
     make bench-long ARGS="--text 0"                    only the code tasks
-    make bench-long ARGS=--docs                        update the figures and the plot in the documentation, too
+    make bench-long ARGS=--docs                        all of it; then update the documentation's figures and plot
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class LongRun:
         yield disk
 
     def _kept_kib(self) -> float:
-        """Return how many KiB the coordinator grew per task, from the first quarter of the run to its end."""
+        """Return how many KiB the coordinator grew per task after the first quarter of the run."""
         settled = [sample for sample in self.samples if sample.done >= self.tasks / 4] or self.samples[-1:]
         first, last = settled[0], settled[-1]
         return (last.coordinator_mib - first.coordinator_mib) * 1024 / max(1, last.done - first.done)
@@ -232,7 +232,7 @@ class LongRun:
         first, middle, last = self.checkpoints[0], self.checkpoints[len(self.checkpoints) // 2], self.checkpoints[-1]
         if abs(growth := getattr(last, command) - getattr(first, command)) < MEASURABLE:
             return (
-                f"`{command}`: from the start to the end of the run, the time changed by only {growth:.1f} s: too "
+                f"`{command}`: its time changed by only {growth:.1f} s from the first measurement to the last: too "
                 "little to compare the cost per record in the two halves of the run."
             )
         early, late = (

@@ -38,7 +38,10 @@ RATIO_BOUND: Final = 1.3
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A kind of task: its row, an agent that solves it, and ``floor``, which runs the fewest containers it needs."""
+    """A kind of task: its row, and an agent that solves it.
+
+    ``floor`` is a function that runs only the bare containers that such a task needs.
+    """
 
     name: str
     row: Mapping[str, object]

@@ -72,7 +72,7 @@ FAMILIES: Final[dict[str, tuple[dict[str, Any], tuple[str, ...]]]] = {
         ("/bin/sh", "-c", "printf abc > out"),
     ),
 }
-"""A task of each family that has a verifier, except ``repo_patch``, and an agent that solves it."""
+"""A row and the command of an agent that solves it, for each family that has a verifier, except ``repo_patch``."""
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _USED: Final = slice(11, 15)
 """Fields of ``/proc/PID/stat`` after the name: user and kernel time of the process and of children it waited for."""
@@ -161,7 +161,10 @@ def _workloads(side: Side, scratch: Path, tasks: int) -> Iterator[tuple[str, Wor
 
 
 def _measured(workload: Workload, side: Side, scratch: Path) -> Iterator[str]:
-    """Yield a cell for each phase, and one for their sum: a task's median time and mean processor time in ms."""
+    """Yield a cell for each phase, and a cell for the sum of all phases.
+
+    A cell has the median time of a task and, except for Docker, its mean processor time, both in ms.
+    """
     workload.run_here(side, 1, scratch)  # the first run unpacks the image
     phases = Phases(None if side.is_docker else _own_and_children)
     workload.run_here(side, 1, scratch, [phases])

@@ -1,8 +1,8 @@
 """Compare sealing a workspace with copying it: many small files, and a gigabyte in few files.
 
 Sealing reads and hashes all files, writes one archive, and ends when the archive is on the disk. ``cp -a`` ends before
-the copy is on the disk, so the fair comparison is with ``cp -a`` and ``sync``. Both are shown, as medians of several
-rounds.
+the copy is on the disk, so the fair comparison is with ``cp -a`` followed by ``sync``. The table has both comparisons:
+with ``cp -a`` alone, and with ``cp -a`` and ``sync``. The figures are medians of several rounds.
 """
 
 from __future__ import annotations

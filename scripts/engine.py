@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 90.0
 STOP_SECONDS = 45.0
-"""Seconds that dockerd has to exit before it is killed. dockerd gives each container ten seconds to exit."""
+"""If dockerd does not exit within these seconds, it is killed. It gives each container ten seconds to exit."""
 LOG_LINES = 15
 SYSTEMD = Path("/run/systemd/system")
 UNITS = ("docker.socket", "docker.service", "containerd.service")
@@ -83,7 +83,7 @@ def root_prefix() -> tuple[str, ...] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSetup:
-    """The commands ``up`` and ``down``. The fields are properties of the machine that tests may replace."""
+    """The commands ``up`` and ``down``. The fields describe the machine, and tests may replace them."""
 
     state: Path
     socket: Path = Path("/var/run/docker.sock")
@@ -92,7 +92,7 @@ class EngineSetup:
 
     @property
     def pid_file(self) -> Path:
-        """The file to which dockerd writes its pid. It exists while a daemon that ``up`` started is running."""
+        """The file with the pid of a dockerd that ``up`` started without systemd. It exists while that dockerd runs."""
         return self.state / "dockerd.pid"
 
     @property

@@ -4,8 +4,8 @@
     python -m scripts.sandboxes test    make both drivers work; if no Docker Engine can be used, print why
 
 The oci driver needs a runtime and an init. If they are missing, apt installs them (Debian or Ubuntu, as root or with
-sudo); on other systems a message says what to install. For the demo, a Docker Engine is used, and if necessary
-installed, only if the oci driver does not work or would be weaker than Docker.
+sudo); on other systems a message says what to install. The demo uses a Docker Engine only if the oci driver does not
+work or would be weaker than Docker. If necessary, the engine is installed.
 """
 
 from __future__ import annotations

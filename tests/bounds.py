@@ -1,4 +1,4 @@
-"""Time limits for tests that also work on a busy or slow machine."""
+"""Time limits for tests. The limits also work on a busy or slow machine."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ if TYPE_CHECKING:
 
 _OBJECTS: Final = 50_000
 _REFERENCE_SECONDS: Final = 0.07
-"""Processor seconds for writing and reading ``_OBJECTS`` objects as JSON. On slower machines, limits are extended."""
+"""Processor seconds for writing and reading ``_OBJECTS`` objects as JSON.
+
+On a machine that needs more, limits are extended.
+"""
 
 
 @contextmanager
 def processor_seconds(limit: float, *, with_kernel: bool = True) -> Iterator[None]:
     """Fail if the block uses more than ``limit`` seconds of processor time. Other processes do not count.
 
-    Use this for a block that only computes. If a block waits instead, only the time limit of the test ends it.
+    On a slow machine, the limit is longer.
+
+    Use this for a block that only computes. Waiting takes no processor time: only the test's time limit ends it.
 
     Without ``with_kernel``, the kernel's time for the block does not count. Use this for a block that reads gigabytes:
     on a virtual machine whose host has not provided the memory yet, reading 900 MiB took 6.4 s instead of 0.4 s.

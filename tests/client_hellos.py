@@ -19,7 +19,7 @@ def real_hello(name: str) -> bytes:
 
 
 def sized(body: bytes, width: int = 2) -> bytes:
-    """Return ``body`` after its length, which has ``width`` bytes."""
+    """Return the length of ``body`` as a number of ``width`` bytes, followed by ``body``."""
     return len(body).to_bytes(width) + body
 
 

@@ -1,10 +1,12 @@
 """Fixtures that many tests share: drivers of real sandboxes, their base image, and checks for leftovers.
 
-``driver`` runs a test on crun, and a test that is marked ``every_driver`` also on Docker. The option ``--drivers``
-replaces this choice for every test: it lists ``docker``, ``docker:RUNTIME``, or runtimes of the oci driver (``crun``,
-``runc``, ``runsc``). A driver is skipped only if ``DOCKER_HOST`` names an engine that does not answer, if
-``SECUREBENCH_NO_ENGINE`` gives a reason, if its runtime is not installed, or if the kernel lets ordinary users create
-no namespaces. In all other cases, a test whose driver is missing fails.
+The fixture ``driver`` runs a test on crun, and a test that is marked ``every_driver`` also on Docker. The option
+``--drivers`` replaces this choice for every test: it lists ``docker``, ``docker:RUNTIME``, or runtimes of the oci
+driver (``crun``, ``runc``, ``runsc``). A test whose driver is missing fails. It is skipped only in these cases:
+
+* Docker: ``DOCKER_HOST`` names an engine that does not answer, or ``SECUREBENCH_NO_ENGINE`` gives a reason.
+* Any driver: the runtime is not installed.
+* The oci driver: the user is not root and cannot create sandboxes, for example because the kernel forbids namespaces.
 
 ``agent_program`` provides the real agent programs to tests that are marked ``agents``. They are skipped only if
 ``SECUREBENCH_NO_AGENTS`` gives a reason.
@@ -168,7 +170,7 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def doomed_images() -> Iterator[list[str]]:
-    """Yield a list for the names of images that tests make. They are removed after the drivers, which use them."""
+    """Yield a list for the names of images that tests make. The images are removed after the drivers are closed."""
     from securebench.images.store.image_store import ImageStore
 
     references: list[str] = []
@@ -252,7 +254,7 @@ def docker_driver(_drivers: Callable[[str], SandboxDriver]) -> DockerDriver:
 
 @pytest.fixture(scope="session")
 def oci_driver(request: pytest.FixtureRequest, _drivers: Callable[[str], SandboxDriver]) -> OciDriver:
-    """Return the oci driver with the first of its runtimes that the options name, by default crun."""
+    """Return the oci driver. Its runtime is the first one that the options name, or crun if they name none."""
     names = [name for name in _driver_names(request.config) if not _is_docker(name)]
     return cast("OciDriver", _drivers(names[0] if names else "crun"))
 
@@ -282,7 +284,10 @@ def agent_program() -> Iterator[Callable[[str], AgentProgram]]:
 
 @pytest.fixture
 def base_image(request: pytest.FixtureRequest) -> ResolvedImage:
-    """Return the base image, resolved by the test's driver. Without a driver fixture, its marker chooses the driver."""
+    """Return the base image, resolved by the test's driver.
+
+    If the test uses no driver fixture, its markers choose the driver: oci if it is marked ``oci``, otherwise Docker.
+    """
     usual = "oci_driver" if request.node.get_closest_marker("oci") is not None else "docker_driver"
     driver: SandboxDriver = _driver_of(request) or request.getfixturevalue(usual)
     return driver.resolve_image(BASE_IMAGE)
@@ -307,7 +312,7 @@ def large_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test on real sandboxes that leaves a container, process, mount, cgroup or run directory behind."""
+    """Fail a test on real sandboxes if it leaves a container, process, mount, cgroup or run directory behind."""
     traces = _traces(request)
     if traces is None:
         yield
@@ -324,7 +329,7 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def _end_what_was_started_ahead(request: pytest.FixtureRequest) -> None:
-    """End the warm containers of open drivers. Drivers start them for later tests: they are not left behind."""
+    """End the warm containers of open drivers. They wait for later tests, so they do not count as left behind."""
     for name in _DRIVER_FIXTURES:
         driver = request.getfixturevalue(name) if name in request.fixturenames else None
         if warm_pool := getattr(getattr(driver, "_context", None), "warm_pool", None):
@@ -332,7 +337,7 @@ def _end_what_was_started_ahead(request: pytest.FixtureRequest) -> None:
 
 
 def _traces(request: pytest.FixtureRequest) -> Callable[[], set[str]] | None:
-    """Open a test's drivers. Return a function that finds traces of its sandboxes, or ``None`` if it uses none."""
+    """Open a test's drivers. Return a function that finds traces of sandboxes, or ``None`` if the test uses none."""
     for name in _DRIVER_FIXTURES:
         if name in request.fixturenames:
             request.getfixturevalue(name)

@@ -42,7 +42,7 @@ def package(name: str, version: str, executable: str, *more: Any, data: bytes = 
 
 
 def integrity(data: bytes) -> str:
-    """Return the integrity of an archive in npm's format."""
+    """Return the digest of an archive in the format of npm's field ``integrity``."""
     return f"sha512-{base64.b64encode(hashlib.sha512(data).digest()).decode()}"
 
 

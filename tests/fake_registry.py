@@ -108,7 +108,10 @@ class FakeRegistry(FakeServer):
         return self.publish(manifest_of(config, layers), tag)
 
     def find(self, path: str) -> Content | None:
-        """Return the blob whose digest or tag is the last part of ``path``, or ``None``."""
+        """Return the blob whose digest or tag is the last part of ``path``, or ``None``.
+
+        The content of ``/v2/`` is an empty object.
+        """
         if path == "/v2/":
             return Content(b"{}", "application/json")
         blob = self.blobs.get(path.rsplit("/", 1)[-1])

@@ -1,4 +1,7 @@
-"""Shims on PATH that detect tools, such as git, that read a project's configuration and must not run on the host."""
+"""Shims on PATH that detect whether a tool such as git, tar or pip was run on the host.
+
+The code under test must not run such tools over an agent's files. Some of them obey configuration in these files.
+"""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def docker_save(layers: Sequence[bytes], names: Sequence[str] = (), **inner: obj
 def layout_files(
     layers: Sequence[bytes], stored: Sequence[bytes] | None = None, name: str = "", **inner: object
 ) -> dict[str, bytes]:
-    """Return the files of an OCI image layout. ``stored`` are the layers as stored, such as compressed."""
+    """Return the files of an OCI image layout. ``stored`` are the same layers, perhaps compressed."""
     document = config(layers, **inner)
     blobs = list(stored or layers)
     manifest = json.dumps(

@@ -107,9 +107,11 @@ def test_the_package_of_the_documentation_works(installed: Path) -> None:
     other = securebench(installed, "run", "tester.yaml", "--resume", "--executor", "local")
     assert "executor" in other.stderr
     assert other.returncode == 1
-    (installed / "site" / "guessing_game" / "verifier.py").write_text("# another one\n", encoding="utf-8")
+    with (installed / "site" / "guessing_game" / "verifier.py").open("a", encoding="utf-8") as file:
+        file.write("# a new comment\n")
     changed = securebench(installed, "run", "tester.yaml", "--resume")
     assert changed.returncode == 1
+    assert "verifiers.guess_number.extension.digest" in changed.stderr
 
 
 def test_the_unit_test_of_the_documentation_passes() -> None:
@@ -122,7 +124,7 @@ def test_the_unit_test_of_the_documentation_passes() -> None:
 
 @pytest.mark.slow
 def test_a_change_of_a_package_is_noticed(installed: Path) -> None:
-    """The digest of an extension is the same in each process until a file is added to its package."""
+    """The digest of an extension is the same until a file other than bytecode is added to its package."""
     code = (
         "from securebench import plugins; harness = plugins.load(plugins.ExtensionKind.HARNESS, 'fixed_answer');"
         "print(plugins.identity_of(harness).digest)"
@@ -134,6 +136,9 @@ def test_a_change_of_a_package_is_noticed(installed: Path) -> None:
         return subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout
 
     first = digest()
+    cache = installed / "site" / "guessing_game" / "__pycache__"
+    cache.mkdir(exist_ok=True)
+    (cache / "new.pyc").write_bytes(b"bytecode")
     assert digest() == first
     (installed / "site" / "guessing_game" / "data.txt").write_text("new")
     assert digest() != first

@@ -56,6 +56,15 @@ def test_a_forbidden_import_is_caught(copy: Path, module: str, imported: str, co
     assert f"{contract} BROKEN" in " ".join(done.stdout.split())
 
 
+def test_an_import_for_the_type_checker_is_caught(copy: Path) -> None:
+    """An import that breaks a contract is reported even if only the type checker executes it."""
+    path = copy / "src" / "securebench" / "errors.py"
+    path.write_text(f"{path.read_text()}\n\nif TYPE_CHECKING:\n    import securebench.cli\n")
+    done = _lint(copy)
+    assert done.returncode == 1, done.stdout
+    assert "Imports go one way BROKEN" in " ".join(done.stdout.split())
+
+
 def test_a_module_without_a_layer_is_caught(copy: Path) -> None:
     """A module that is not assigned to a layer is reported."""
     (copy / "src" / "securebench" / "attic.py").write_text("")

@@ -155,7 +155,10 @@ def _result(peer: Peer) -> Result:
 
 
 def _measure(peer: Peer, python: str, at_once: int) -> dict[str, float]:
-    """Return the seconds per task, with and without the start. Raises ``RuntimeError`` with the harness's last line."""
+    """Return the seconds per task, with and without the start.
+
+    If the harness fails, raises ``RuntimeError`` with the last line that it printed.
+    """
     arguments = [peer.function, DEFAULT_IMAGE, COMMAND, str(COUNT), str(at_once), str(time.monotonic())]
     argv = [python, str(HERE / "measure_one.py"), *arguments]
     done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=LIMIT_SECONDS)

@@ -61,7 +61,10 @@ def test_a_program_that_answers_is_good() -> None:
     ],
 )
 def test_a_program_that_does_not_is_unfit(result: CommandResult, expected: str) -> None:
-    """A failed version check is an error with the program's output, without control characters, and the image."""
+    """A failed version check is an error. The message says how the program ended, what it printed and in which image.
+
+    It contains no control characters of the output.
+    """
     with pytest.raises(ConfigError) as caught:
         require_version(CODEX, result, "the/image:1")
     assert caught.value.code == "agent-unfit"

@@ -46,7 +46,10 @@ def made(tmp_path: Path, data: bytes, name: str = "claude_code") -> AgentProgram
 
 
 def test_an_image_with_glibc_gets_the_program_for_it(image: Path) -> None:
-    """The glibc variant is chosen even if links lead to the loader, as in distributions, and musl is there, too."""
+    """If an image has both glibc and musl, the glibc variant is chosen.
+
+    The path of glibc's loader may contain links, as it does in distributions.
+    """
     put_glibc(image, path="usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2")
     (image / "usr/lib64").mkdir()
     (image / "usr/lib64/ld-linux-x86-64.so.2").symlink_to("/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2")
@@ -72,7 +75,10 @@ def test_a_static_program_needs_nothing(image: Path) -> None:
 
 
 def test_an_image_for_another_machine_is_refused(image: Path) -> None:
-    """The machine type of an image is read from its shell for a static program, and otherwise from its loader."""
+    """An image for another machine type is refused.
+
+    For a static program, the machine type of the image is read from its shell. For others, it is read from its loader.
+    """
     put(image, SHELL, AARCH64)
     put_glibc(image, AARCH64)
     for name in ("codex", "claude_code"):
@@ -83,7 +89,7 @@ def test_an_image_for_another_machine_is_refused(image: Path) -> None:
 
 
 def test_an_image_without_a_libc_is_refused(image: Path) -> None:
-    """The message names both libraries of which the program needs one."""
+    """The program needs glibc or musl. If the image has neither, the message names both."""
     with pytest.raises(ConfigError, match=r"no glibc .*; and the image has no musl") as caught:
         choose_platform("claude_code", image, "x86_64")
     assert caught.value.code == "agent-unfit"

@@ -139,13 +139,25 @@ def test_a_mistake_is_reported_with_its_place(agents: Path, old: str, new: str, 
 
 
 def test_settings_may_be_used_under_their_conditions(agents: Path) -> None:
-    """Arguments and variables may use an optional setting under a condition, and files may without one."""
+    """Arguments and variables that use an optional setting are left out if the setting is not given.
+
+    Files need no such condition to use an optional setting.
+    """
     text = TINY.replace('"{prompt}"]', '"{prompt}", {when: effort, arguments: ["{effort}"]}, "{extra_arguments}"]', 1)
     text = text.replace("when: exact_model", "when: instructions").replace("EXACT", "TEXT")
     text += "files: {mcp.json: '{mcp_servers_json}', TEXT.md: '{instructions}'}\n"
     (agents / "tiny.yaml").write_text(text.replace('value: "{model}"', 'value: "{instructions}"'))
     harness = ProviderHarness("tiny", ProviderSettings(model="m", effort="high", extra_arguments=("--more",)))
     assert harness.argv(CALL)[-3:] == ("Do it.", "high", "--more")
+    assert "TEXT" not in harness.settings(CALL)
+    (agents / "note.md").write_text("Be brief.")
+    harness = ProviderHarness("tiny", ProviderSettings(model="m", instructions_file=agents / "note.md"))
+    assert harness.argv(CALL)[-1] == "Do it."
+    assert harness.settings(CALL)["TEXT"] == "Be brief."
+    files = DeclaredFiles(harness.declared.files, harness._values(CALL))
+    (mount,) = files.mounts
+    found = {path.name: path.read_text() for path in mount.source.iterdir()}
+    assert found == {"mcp.json": '{"mcpServers": {}}', "TEXT.md": "Be brief."}
 
 
 def test_an_own_name_is_not_replaced(agents: Path) -> None:
@@ -159,7 +171,10 @@ def test_an_own_name_is_not_replaced(agents: Path) -> None:
 
 
 def test_files_with_other_names_are_ignored_with_the_reason(agents: Path) -> None:
-    """K26: files with unsafe or reserved names are not used, because names become part of paths and messages."""
+    """K26: files with unsafe or reserved names are not used, because names become part of paths and messages.
+
+    Files that end in ``.yml`` are not used, either. Other files, such as ``notes.txt``, are not reported.
+    """
     for name in (
         "Big.yaml",
         "a b.yaml",
@@ -186,7 +201,10 @@ def test_a_name_is_used_once(agents: Path) -> None:
 
 
 def test_files_are_put_into_each_home(tmp_path: Path) -> None:
-    """A shell copies the declared files into the home, so that the program may change them; all users can read them."""
+    """A shell copies the declared files into the home, so that the program may change the copies.
+
+    The originals are mounted read-only, and all users can read them.
+    """
     files = DeclaredFiles({".tiny/settings.json": '{"url": "{base_url}", "other": {}}'}, {"base_url": "http://x"})
     (mount,) = files.mounts
     copied = mount.source / ".tiny/settings.json"

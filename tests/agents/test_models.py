@@ -21,7 +21,10 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "benchmarks").rglob("*.yaml") if "\n    model: " in path.read_text())
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
 NOT_REAL = {"scripted-model", "my-model", "my-deployment"}
-"""Placeholder names in the guides to the scripted provider, and to a user's own agents, servers and deployments."""
+"""Placeholder names in the guides.
+
+The guides are about the scripted provider, or about agents, servers and deployments of the user.
+"""
 CLOUD_NAME = re.compile(r"us\.anthropic\.(.*)-v1")
 """Matches Bedrock's name of an Anthropic model. The group is Anthropic's own name."""
 
@@ -35,7 +38,10 @@ def _knows(program: str, model: str) -> bool:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT / "benchmarks")))
 def test_an_example_names_a_model_that_its_program_knows(path: Path) -> None:
-    """F7: the program knows the model of its example, because an unknown model may lower the score."""
+    """F7: the program knows the model of its example, because an unknown model may lower the score.
+
+    Examples of the harness ``model`` start no program and have a placeholder name.
+    """
     harness = YAML(typ="safe").load(path)["harness"]
     if harness["type"] == "model":
         assert harness["config"]["model"] in NOT_REAL
@@ -44,7 +50,10 @@ def test_an_example_names_a_model_that_its_program_knows(path: Path) -> None:
 
 
 def test_pages_name_models_that_a_program_knows() -> None:
-    """Codex or Claude Code knows each ``model:`` in the README and documents, and both programs have an example."""
+    """Each ``model:`` in the README and documents is a placeholder or is known to Codex or Claude Code.
+
+    Both programs have an example.
+    """
     named = {
         model for page in PAGES for model in re.findall(r"""\bmodel: *["']?([\w.\[\]-]*\w)""", page.read_text("utf-8"))
     }
@@ -58,9 +67,9 @@ def test_pages_name_models_that_a_program_knows() -> None:
 
 
 def test_names_that_are_not_listed_are_unknown() -> None:
-    """A model that the pinned version does not list is unknown, except a listed name with a date.
+    """The pinned version knows the listed names, and these names followed by a date. All other names are unknown to it.
 
-    Another version counts as knowing every model.
+    Any other version counts as knowing every model.
     """
     assert not _knows("codex", "gpt-5-codex")
     assert not _knows("claude_code", "claude-3-5-sonnet-latest")

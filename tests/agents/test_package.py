@@ -94,7 +94,7 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, data: bytes) -> None:
 
 
 def test_an_archive_that_is_cut_short_is_refused(tmp_path: Path) -> None:
-    """A truncated archive is refused, wherever it ends."""
+    """An archive is refused if it ends after a quarter or half of its bytes, or shortly before the end."""
     data = package("tool", "1", "bin/tool", data=os.urandom(3000))
     for length in (len(data) // 4, len(data) // 2, len(data) - 9):
         place = tmp_path / str(length)

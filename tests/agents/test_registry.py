@@ -51,7 +51,7 @@ def test_a_broken_connection_is_resumed(npm: FakeNpm, registry: NpmRegistry) -> 
 
 @pytest.mark.parametrize("wanted", [integrity(b"another"), "sha512-short", ""])
 def test_another_archive_is_refused(npm: FakeNpm, registry: NpmRegistry, wanted: str) -> None:
-    """An archive that does not have the expected hash is refused, and so is an invalid expected hash."""
+    """An archive is refused if its hash is not the expected one, or if the expected hash is invalid."""
     npm.publish(NAME, "1.2.3", DATA)
     with pytest.raises(InfrastructureError, match="is not the expected file") as caught:
         fetched(registry, wanted)
@@ -142,7 +142,7 @@ def test_an_unsafe_address_is_refused(url: str) -> None:
 
 
 def test_npms_own_settings_are_used(tmp_path: Path) -> None:
-    """SecureBench's variable takes precedence over npm's, then come ``.npmrc`` and the public registry."""
+    """The order of precedence is: SecureBench's variable, npm's variable, ``.npmrc``, the public registry."""
     home = {"HOME": str(tmp_path)}
     assert configured(home) == REGISTRY
     (tmp_path / ".npmrc").write_text("fund=false\n; registry=https://old\nregistry = https://file.example/npm/\n")

@@ -48,19 +48,23 @@ def _private(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member.replace(mode=0o600, deep=False)
 
 
-def archived(agents: Path, top: str = "mine") -> None:
-    """Write an archive with the program ``run.py`` below ``top``, and its declaration ``mine.yaml``."""
+def archived(agents: Path, *tops: str) -> None:
+    """Write the archive ``mine.tgz`` and its declaration ``mine.yaml``.
+
+    The archive has a file ``run.py`` in each directory of ``tops``. By default, the only directory is ``mine``.
+    """
     (agents / "run.py").write_text("print('hello')\n")
     (agents / "run.py").chmod(0o644)
     with tarfile.open(agents / "mine.tgz", "w:gz") as tar:
-        tar.add(agents / "run.py", f"{top}/run.py")
+        for top in tops or ("mine",):
+            tar.add(agents / "run.py", f"{top}/run.py")
     integrity = integrity_of(hashlib.sha512((agents / "mine.tgz").read_bytes()).digest())
     source = f"{{archive: mine.tgz, version: '2.0', integrity: {integrity}, executable: run.py}}"
     (agents / "mine.yaml").write_text(DECLARATION.format(source=source))
 
 
 def test_an_archive_beside_the_file_is_installed(agents: Path, cache: AgentStore) -> None:
-    """The archive may have any top directory. A program with a runtime need not be executable."""
+    """A program is installed from an archive next to its declaration. With a runtime, it need not be executable."""
     archived(agents)
     program = cache.install("mine")
     assert (program.version, program.executable) == ("2.0", "run.py")
@@ -80,10 +84,15 @@ def test_an_exchanged_archive_is_refused(agents: Path, cache: AgentStore) -> Non
     assert cache.installed() == ()
 
 
-def test_an_archive_must_have_one_top_directory(agents: Path, cache: AgentStore) -> None:
-    """An archive whose top directory is ``..`` is refused."""
-    archived(agents, top="..")
-    with pytest.raises(InfrastructureError, match="invalid path"):
+@pytest.mark.parametrize(
+    ("tops", "why"), [(("..",), "invalid path"), (("mine", "other"), "an entry outside its top-level directory 'mine'")]
+)
+def test_an_archive_must_have_one_top_directory(
+    tops: tuple[str, ...], why: str, agents: Path, cache: AgentStore
+) -> None:
+    """An archive whose top directory is ``..``, or which has two top directories, is refused."""
+    archived(agents, *tops)
+    with pytest.raises(InfrastructureError, match=why):
         cache.install("mine")
 
 
@@ -99,7 +108,7 @@ def test_an_archive_must_have_one_top_directory(agents: Path, cache: AgentStore)
 def test_a_bad_archive_is_explained(
     changes: dict[str, Any], why: str, hint: str, agents: Path, cache: AgentStore
 ) -> None:
-    """The error for a wrong hash shows the new one. The error for bad content shows what was found and expected."""
+    """The error for a wrong hash shows the hash of the archive. The error for bad content says how to correct it."""
     archived(agents)
     with tarfile.open(agents / "mine.tgz", "w:gz") as tar:
         tar.add(agents / "run.py", **{"arcname": "mine/run.py", **changes})

@@ -61,7 +61,11 @@ def integrity(npm: FakeNpm) -> str:
 
 
 def left(store: AgentStore) -> list[str]:
-    """Return the references of all images, and ``work`` or ``trees`` for each entry of these directories."""
+    """Return what is in the store.
+
+    Each image is listed by its reference. Each entry of the directories ``trees`` and ``work`` is listed by the name of
+    its directory.
+    """
     top = store.images.directory
     if not top.exists():
         return []
@@ -91,7 +95,7 @@ def test_a_program_that_is_there_needs_no_registry(cache: AgentStore, npm: FakeN
 
 
 def test_a_program_is_held_once(cache: AgentStore, integrity: str) -> None:
-    """Repeated calls of ``install`` open no more files: a run may make hundreds, one for each of its images."""
+    """Repeated calls of ``install`` open no more files. A run may make hundreds of calls, one for each image."""
     cache.install("codex", VERSION, X64)
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(10):
@@ -353,7 +357,7 @@ def test_an_image_with_the_name_of_a_program_is_none(cache: AgentStore, npm: Fak
 
 
 def test_programs_count_in_a_prune(cache: AgentStore, integrity: str) -> None:
-    """Like any image, a program survives a prune while it is in use, and otherwise is removed to meet the budget."""
+    """Like any image, a program in use is not pruned. Otherwise it may be removed to keep the store below a size."""
     cache.install("codex", VERSION, X64)
     assert cache.images.prune(0).removed == ()
     cache.close()
@@ -500,7 +504,7 @@ def test_a_cache_of_somebody_else_is_not_used(tmp_path: Path, registry: NpmRegis
 
 
 def test_an_ordinary_user_has_a_cache_too(npm: FakeNpm, integrity: str) -> None:
-    """The default store of an ordinary user is in the user's data directory, and every user can run its programs."""
+    """The default store of an ordinary user is in the user's data directory. Its programs have the mode 755."""
     with open_directory() as home:
 
         def install() -> None:
@@ -529,9 +533,9 @@ def test_what_is_mounted_is_behind_no_link(npm: FakeNpm, tmp_path: Path, integri
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 @pytest.mark.parametrize("where", ["home", "named"])
 def test_a_closed_directory_holds_no_programs(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a home that cannot be entered, no program is listed, and none can be installed.
+    """If the home cannot be entered, the list of programs is empty, and an installation fails.
 
-    A configured store that cannot be entered can be used for neither.
+    If a configured store cannot be entered, listing and installation both fail.
     """
     tmp_path.chmod(0o700)
     monkeypatch.setenv("HOME", str(tmp_path if where == "home" else "/nonexistent"))

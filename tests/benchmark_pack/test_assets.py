@@ -41,7 +41,7 @@ def terminal(**evals: Any) -> dict[str, Any]:
 
 
 def test_assets_are_mounted_where_they_say(pack_dir: Path) -> None:
-    """The default of ``mount`` is the path of the asset, and the default of ``read_only`` is in the manifest."""
+    """The default of ``mount`` is the path of the asset. The manifest may set the default of ``read_only``."""
     given = [{"path": "a.txt", "mount": "in/x.txt", "read_only": False}, {"path": "tree"}]
     pack = load(pack_dir, row(assets=given))
     assert pack.rows[0].files == (FileReference("a.txt", "in/x.txt", read_only=False), FileReference("tree", "tree"))
@@ -71,9 +71,10 @@ def test_eval_files_are_mounted_below_their_lane(pack_dir: Path) -> None:
 
 
 def test_an_answer_with_a_path_is_an_answer(tmp_path: Path) -> None:
-    """An object with a ``path`` is a value in a field that takes no files.
+    """In a field that takes no files, an object with a ``path`` is an ordinary value.
 
-    ``expected_state`` takes only references with a mount in the directory of its lane: other objects are values.
+    In ``expected_state``, an object is a file reference only if it has a ``path``, a ``mount`` in the directory of the
+    field's lane, and no unknown key. All other objects are ordinary values.
     """
     pack = load(tmp_path, row("desktop_task", eval={"success_check": {"path": "/etc/hosts", "mount": "x"}}))
     assert pack.rows[0].eval_files == {}
@@ -283,7 +284,10 @@ def test_the_digest_covers_manifest_rows_and_every_file(pack_dir: Path) -> None:
 
 
 def test_the_public_digest_covers_what_agents_may_see_and_nothing_else(pack_dir: Path) -> None:
-    """M12: the public digest covers questions and assets, but not hidden content: readers could test guesses."""
+    """M12: the public digest covers questions and assets, but not hidden content.
+
+    Otherwise, readers could use it to test guesses of the hidden content.
+    """
     hidden = {"accepted_answers": ["canary"]}
     tests = terminal(test_files={"path": "a.txt"})
     pack = load(pack_dir, {**asset("a.txt"), "eval": hidden}, tests)
@@ -333,14 +337,17 @@ def test_a_missing_part_is_a_change(pack_dir: Path) -> None:
 
 
 def test_a_file_is_not_a_directory_of_the_same_bytes(pack_dir: Path) -> None:
-    """An empty file and an empty directory have different digests."""
-    (pack_dir / "assets" / "empty.txt").write_text("")
-    (pack_dir / "assets" / "empty").mkdir()
-    assert digest_asset(pack_dir, "assets/empty.txt") != digest_asset(pack_dir, "assets/empty")
+    """An empty file and an empty directory with the same path have different digests."""
+    path = pack_dir / "assets" / "empty"
+    path.write_text("")
+    of_file = digest_asset(pack_dir, "assets/empty")
+    path.unlink()
+    path.mkdir()
+    assert digest_asset(pack_dir, "assets/empty") != of_file
 
 
 def test_a_row_has_the_digest_of_its_line(tmp_path: Path) -> None:
-    """The digest of a row depends on its line, but not on the line's position."""
+    """The digest of a row depends on its line, but not on the line's position or on spaces at its end."""
     first = load(tmp_path, row(id="a"), row(id="b")).rows
     second = load(tmp_path, b"", row(id="b"), json.dumps(row(id="a")).encode() + b"  ").rows
     assert first[0].digest == second[1].digest

@@ -69,7 +69,10 @@ def test_k20_environments_merge_key_by_key(tmp_path: Path, own: dict[str, object
 
 @pytest.mark.parametrize("family", ["multiple_choice", "code_completion", "repo_patch"])
 def test_only_a_terminal_task_begins_as_its_image(tmp_path: Path, family: str) -> None:
-    """D123: other rows must not set ``materialize_workdir_from_image``; a manifest's default of it is accepted."""
+    """D123: only a ``terminal_task`` row may set ``materialize_workdir_from_image``.
+
+    A default for it in the manifest is accepted even in a pack whose rows belong to other families.
+    """
     asking = row(family, environment={"workdir": "/app", "materialize_workdir_from_image": True})
     assert codes_of(tmp_path, asking) == ["field-value"]
     defaults = "defaults: {environment: {workdir: /app, materialize_workdir_from_image: true}}\n"
@@ -162,7 +165,10 @@ def test_a_manifest_is_not_endless(tmp_path: Path) -> None:
 
 @given(st.text(alphabet=st.sampled_from("idversonaultf: 01{}[],.-/'\"\n&*!~"), max_size=30), st.integers(0, 200))
 def test_any_manifest_is_taken_or_refused(tmp_path: Path, noise: str, where: int) -> None:
-    """A valid manifest with any text inserted is accepted, or refused with located problems; nothing else is raised."""
+    """A valid manifest with random text inserted is accepted, or refused with problems that have a location.
+
+    No other error is raised.
+    """
     for problem in problems_of(tmp_path, row(), manifest=FULL[:where] + noise + FULL[where:]):
         assert problem.location is not None
         assert problem.location.line is not None

@@ -164,7 +164,10 @@ def test_k11_odd_ids_are_refused(tmp_path: Path, task_id: str) -> None:
     "task_id", ["HumanEval/0", "a_b", "django__django-11099", "CON", "问题/1", "a:b@c+d", "x" * 200]
 )
 def test_ids_in_use_are_taken(tmp_path: Path, task_id: str) -> None:
-    """K11: ids may have slashes, reserved file names and any script, because a task's directory is named by a hash."""
+    """K11: an id may contain slashes or letters of any script, or be a reserved file name such as ``CON``.
+
+    This is safe, because a task's directory is named by a hash.
+    """
     assert load(tmp_path, row(id=task_id)).rows[0].id == task_id
 
 
@@ -218,7 +221,7 @@ def test_a_row_is_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_rows_and_their_values_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """K08: a tasks file with too many rows, or too many values in all rows, is refused."""
+    """K08: a tasks file with too many rows, or too many values in all rows together, is refused."""
     monkeypatch.setattr(rows, "MAX_ROWS", 2)
     assert codes_of(tmp_path, *[row(id=f"t{index}") for index in range(3)]) == ["file-too-large"]
     monkeypatch.setattr(rows, "MAX_PACK_VALUES", 5)
@@ -240,7 +243,10 @@ def test_a_pack_is_named_by_paths_or_texts(tmp_path: Path) -> None:
 
 
 def test_an_unsafe_path_is_a_path_policy_error(tmp_path: Path) -> None:
-    """D85: a pack with an unsafe path raises ``PathPolicyError``, even if it has other problems, too."""
+    """D85: a pack with an unsafe path and another problem raises ``PathPolicyError`` with both problems.
+
+    Without the unsafe path, the other problem raises a plain ``ConfigError``.
+    """
     manifest, tasks = write_pack(tmp_path, row(assets=[{"path": "../x"}]), row(id="b", evel={}))
     with pytest.raises(PathPolicyError) as refused:
         load_benchmark_pack(manifest, tasks)

@@ -26,7 +26,10 @@ def data_folder() -> Path:
 
 
 def humaneval_document() -> bytes:
-    """Return the authors' HumanEval file from the local folder, or else from the authors' package, which is cached."""
+    """Return the authors' HumanEval file from the local folder. Without this folder, use the authors' package.
+
+    The package is cached. The test is skipped if it needs the package and cannot get it.
+    """
     if os.environ.get(VARIABLE):
         with opened(str(data_folder() / "humaneval" / "HumanEval.jsonl.gz")) as stream:
             return read_document(stream, "HumanEval.jsonl.gz")

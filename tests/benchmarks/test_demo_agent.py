@@ -27,7 +27,7 @@ WRONG = set(re.findall(r"^\| `([\w/-]+)` \|", (AGENT / "README.md").read_text(),
 
 
 def _answer(payload: dict[str, object], directory: Path) -> str:
-    """Run the demo agent with a task file and, except ``PATH``, none of the test's environment. Return its output."""
+    """Run the demo agent on a task, and return its output. Of the test's environment, the agent gets only ``PATH``."""
     (directory / "task.json").write_text(json.dumps(payload))
     environment = {"SECUREBENCH_TASK_FILE": str(directory / "task.json"), "PATH": os.environ["PATH"]}
     command = [sys.executable, "-I", str(AGENT / "agent.py")]
@@ -42,7 +42,10 @@ def _failed(tasks: Iterable[SecureBenchTask], driver: SandboxDriver, scratch: Pa
 
 
 def test_the_readme_names_five_wrong_answers() -> None:
-    """The table of wrong answers in the README, on which the other tests rely, has five entries, as its text says."""
+    """The README says that five answers are wrong, and its table lists five.
+
+    The next three tests rely on this table.
+    """
     assert len(WRONG) == 5
     assert "**Five are wrong on purpose**" in (AGENT / "README.md").read_text()
 
@@ -68,7 +71,7 @@ def test_its_answers_to_humaneval_are_right_but_for_those_named(driver: SandboxD
 
 
 def test_it_copies_no_solution_of_a_data_set() -> None:
-    """No answer to a HumanEval task contains the authors' solution, ignoring white space."""
+    """No answer to the first ten HumanEval tasks contains the authors' solution. White space is ignored."""
     for row in humaneval_rows(humaneval_document(), "HumanEval.jsonl")[:10]:
         answer = (AGENT / "answers" / f"{row.task['metadata']['entry_point']}.py").read_text()
         body = row.task["eval"]["canonical_solution"].removeprefix(row.task["input"]["starter_code"])

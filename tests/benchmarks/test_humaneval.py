@@ -72,7 +72,10 @@ def test_tests_take_nothing_of_the_candidate_but_the_entry_point(tasks: Mapping[
 
 
 def test_the_agent_never_sees_tests_or_solution(tasks: Mapping[str, SecureBenchTask]) -> None:
-    """E14: the agent's payload contains no tests of the authors and no canonical body of 40 characters or more."""
+    """E14: the agent's payload contains neither the authors' tests nor the body of the canonical solution.
+
+    A body of less than 40 characters is not looked for.
+    """
     for task in tasks.values():
         shown = json.dumps(task.agent_payload())
         assert set(task.agent_payload()) == {"prompt", "language", "starter_code"}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from securebench.tasks import SecureBenchTask
 
 MUTANTS = 3
-"""How many mutants of each row are judged. They are spread over its code."""
+"""The maximum number of mutants that are judged for each row. They are spread over the code of its solution."""
 PLAIN_SECONDS = 5
 _OTHER: dict[Any, Any] = {
     ast.Lt: ast.LtE,
@@ -93,7 +93,10 @@ def test_a_mutant_differs_in_one_place() -> None:
 def test_every_row_agrees_with_plain_python(
     oci_driver: OciDriver, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """Canonical solutions pass; a mutant passes exactly if it passes in plain Python."""
+    """Canonical solutions pass. The chosen mutants of each row get the same verdict as in plain Python.
+
+    A mutant that takes too long in plain Python is left out.
+    """
     data_folder()
     written = write_pack(tmp_path, humaneval_rows(humaneval_document(), "HumanEval.jsonl"), MANIFEST, force=False).tasks
     tasks = compile_benchmark_pack(load_benchmark_pack(tmp_path / "manifest.yaml", written))

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
     from securebench.resources import JsonValue
 
-OWN = ["text-smoke", "judge-smoke", "code-completion-smoke", "terminal-task-smoke", "terminal-tasks"]
+OWN = [
+    *("text-smoke", "judge-smoke", "code-completion-smoke"),
+    *("repo-patch-smoke", "terminal-task-smoke", "terminal-tasks"),
+]
 RECIPES = {
     "humaneval-mini": humaneval.BENCHMARK,
     "mmlu-abstract-algebra-mini": mmlu.BENCHMARK,
@@ -106,7 +109,10 @@ def test_a_recipe_with_images_holds_a_lock_and_no_data(pack: str, held: tuple[st
 
 @pytest.mark.parametrize("pack", OWN)
 def test_no_hidden_text_stands_in_what_the_agent_sees(pack: str) -> None:
-    """E14: no answer, rubric, test or solution occurs in a public field, except in a question's choices."""
+    """E14: no answer, rubric, test or solution occurs in a public field, except in a question's choices.
+
+    Very short hidden texts are not looked for. Neither are the two texts ``inline`` and ``contains_any``.
+    """
     for task in tasks_of(pack).values():
         public = {name: value for name, value in task.agent_payload().items() if name != "choices"}
         shown = normalize_text(json.dumps(public, ensure_ascii=False))
@@ -122,8 +128,7 @@ def test_answers_are_hidden_and_tests_are_evaluation_inputs(pack: str) -> None:
     """Tests and checkers are evaluation inputs; answers, rubrics, solutions and expected states are hidden."""
     for task in tasks_of(pack).values():
         lanes = {each.name: each.visibility for each in task.resources}
-        assert lanes.pop("tests", Visibility.EVALUATION_INPUTS) is Visibility.EVALUATION_INPUTS
-        checks = {"checker", "test_files"} & set(lanes)
+        checks = {"checker", "test_files", "tests"} & set(lanes)
         assert {lanes[name] for name in checks} <= {Visibility.EVALUATION_INPUTS}
         secret = {"answer", "accepted_answers", "tolerance", "rubric", "reference_answer", "reference_solution"}
         hidden = {"expected_state", *secret} & set(lanes)

@@ -39,7 +39,10 @@ TESTERS: Final = [
 
 
 def assert_same(records: Mapping[str, Mapping[str, Any]], result: Mapping[str, Any]) -> None:
-    """Assert that each verdict was confirmed, and that exactly the trials without a verdict were not judged again."""
+    """Assert that ``reverify`` confirmed each verdict.
+
+    The trials that it lists as unjudged must be exactly those that had no verdict in the run.
+    """
     judged = {name for name, record in records.items() if "assurance" in record}
     assert result["changed"] == []
     assert result["same"] == len(judged)

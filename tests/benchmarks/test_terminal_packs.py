@@ -96,7 +96,10 @@ def test_no_cheat_passes(oci_driver: OciDriver, images: None, tmp_path: Path, nu
 
 
 def test_every_task_has_its_parts() -> None:
-    """Each task has an image recipe, a checker, a solution, and a cheat in each set."""
+    """Each task has an image recipe, a checker, a solution, and a cheat in each set.
+
+    In a set, ``any.sh`` is the cheat for each task that has no script of its own.
+    """
     assert len(TASKS) == 10
     recipes = {recipe.name: recipe.reference for recipe in all_recipes(PACK / "images")}
     assert {name: task.environment.image for name, task in TASKS.items()} == recipes
@@ -110,7 +113,10 @@ def test_every_task_has_its_parts() -> None:
 
 
 def test_a_script_is_found_by_what_a_task_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent finds a task's script by a quotation of the task's instructions that occurs in no other task."""
+    """The agent finds the right solution script for each task.
+
+    The first line of a script quotes its task's instructions. The quotation occurs in no other task's instructions.
+    """
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # this directory is copied into sandboxes
     monkeypatch.syspath_prepend(str(PACK / "agents"))
     import play as agent  # type: ignore[import-not-found,unused-ignore]
@@ -123,7 +129,10 @@ def test_a_script_is_found_by_what_a_task_says(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_checkers_solve_nothing_and_shut_the_candidate_out() -> None:
-    """D02: each checker imports the guard, which calls prctl, and does not contain its expected state's digest."""
+    """D02: each checker imports the guard, which uses prctl.
+
+    No checker contains the digest of its task's expected state.
+    """
     for name, task in TASKS.items():
         source = (PACK / "hidden" / name / "check.py").read_text()
         assert re.search(r"^from guard import", source, re.MULTILINE)

@@ -39,7 +39,7 @@ _VERSIONS = st.none() | st.builds(FileVersion, st.binary(max_size=600), st.boole
 
 @given(delta=st.dictionaries(st.lists(_PARTS, min_size=1, max_size=3).map(b"/".join), _VERSIONS, max_size=5))
 def test_what_is_sealed_is_what_is_judged(delta: Delta) -> None:
-    """Changes with any path names are read back exactly as they were written."""
+    """Changes with any valid path names are read back exactly as they were written."""
     assert read_patch([_written(delta)]) == delta
 
 
@@ -55,7 +55,7 @@ def test_the_order_makes_no_difference() -> None:
 
 @pytest.mark.parametrize("path", [b".wh.x", b"a/.wh..wh..opq", b".wh.a/b"])
 def test_the_mark_of_a_removal_is_no_name(path: bytes) -> None:
-    """A path with a name that begins with ``.wh.`` is refused: in a layer, such a name removes another file."""
+    """A path with a name that begins with ``.wh.`` is refused: in an image layer, such a name removes a file."""
     with pytest.raises(TreeRefusedError, match="the name is reserved for removed files"):
         _written({path: FileVersion(b"x")})
 

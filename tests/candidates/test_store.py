@@ -139,17 +139,15 @@ def test_half_sealed_files_of_a_killed_run_are_cleared(store: CandidateStore) ->
 
 
 def test_threads_share_a_store(store: CandidateStore) -> None:
-    """Sixteen threads that seal four different candidates at once leave one file for each candidate."""
-    threads = [
-        threading.Thread(target=store.seal_bytes, args=(TEXT, bytes([number % 4]) * 10_000, None))
-        for number in range(16)
-    ]
+    """Sixteen threads that seal four different candidates at once leave one complete file for each candidate."""
+    contents = [bytes([number]) * 10_000 for number in range(4)]
+    threads = [threading.Thread(target=store.seal_bytes, args=(TEXT, content, None)) for content in contents * 4]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    digests = {path.name for path in store.root.iterdir()}
-    assert digests == {hashlib.sha256(bytes([number]) * 10_000).hexdigest() for number in range(4)}
+    stored = {path.name: path.read_bytes() for path in store.root.iterdir()}
+    assert stored == {hashlib.sha256(content).hexdigest(): content for content in contents}
 
 
 def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:

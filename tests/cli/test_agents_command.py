@@ -107,12 +107,22 @@ def test_a_damaged_program_is_shown_as_one(npm: FakeNpm) -> None:
 
 
 def test_all_programs_are_meant_unless_one_is_named(npm: FakeNpm, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a name, ``install`` tries the pinned versions of all programs. The registry has none, so it fails."""
+    """Without a name, ``install`` installs all programs: their pinned versions, unless ``--version`` is given.
+
+    The registry does not have the pinned versions, so without ``--version``, the installation fails.
+    """
     only_npm = {name: known for name, known in PROGRAMS.items() if known.package}
     monkeypatch.setattr(catalogue, "PROGRAMS", only_npm)
     with pytest.raises(ConfigError, match="does not have @anthropic-ai/claude-code") as caught:
         invoke("install", "--platform", "linux-x64")
     assert caught.value.code == "agent-unknown-version"
+    for known in only_npm.values():
+        variant = known.variant("linux-x64")
+        version = f"9.8.7{variant.suffix}"
+        npm.publish(known.package, "9.8.7", b"", tags=("latest",))
+        npm.publish(variant.package, version, package(variant.package, version, variant.executable))
+    lines = invoke("install", "--version", "latest", "--platform", "linux-x64").stdout.splitlines()
+    assert [line.partition(" is in ")[0] for line in lines] == [f"{name}: 9.8.7 for linux-x64" for name in only_npm]
 
 
 def test_what_a_run_uses_is_not_removed(npm: FakeNpm) -> None:
@@ -163,7 +173,10 @@ def on_terminal(arguments: list[str]) -> str:
 
 
 def test_a_declaration_is_shown() -> None:
-    """``show`` prints the file of a declaration after a line with its path, or the declaration as JSON."""
+    """``show`` prints the path of a declaration's file, and then the file.
+
+    With ``--json``, it prints the declaration as JSON.
+    """
     shown = invoke("show", "opencode")
     assert shown.exit_code == 0
     assert shown.output.startswith("# /")

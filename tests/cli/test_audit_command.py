@@ -56,6 +56,14 @@ def outcome(monkeypatch: pytest.MonkeyPatch) -> list[AuditOutcome]:
     return wanted
 
 
+@pytest.fixture
+def _no_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail the test if an audit is started."""
+    monkeypatch.setattr(
+        "securebench.audit.installation.run.audit_installation", lambda _request: pytest.fail("an audit was started")
+    )
+
+
 def audit(*options: str) -> Result:
     """Run ``securebench audit --self`` with these options."""
     return CliRunner().invoke(cli, ["audit", "--self", *options])
@@ -104,7 +112,7 @@ def test_a_program_gets_json(outcome: list[AuditOutcome], tmp_path: Path) -> Non
 
 
 def test_a_page_says_that_no_probe_of_an_entry_ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The page says of an entry without probe results that no probe ran, and not that it is "shown by tests"."""
+    """If an entry has no probe results, the page says that none of its probes ran. It does not say "shown by tests"."""
 
     def without_results(request: AuditRequest) -> AuditReport:
         report = made(request, AuditOutcome.NOT_CONTAINED)
@@ -144,6 +152,7 @@ def test_tables_go_between_markers(outcome: list[AuditOutcome], tmp_path: Path) 
     assert "\\|" in text
 
 
+@pytest.mark.usefixtures("_no_audit")
 def test_a_page_without_markers_is_refused_before_the_audit(tmp_path: Path) -> None:
     """An existing page without markers is refused and not changed. The audit, which takes minutes, is not started."""
     path = tmp_path / "page.md"
@@ -161,6 +170,7 @@ def test_missing_directories_are_created(outcome: list[AuditOutcome], tmp_path: 
     assert (tmp_path / "new" / "report.txt").read_text()
 
 
+@pytest.mark.usefixtures("_no_audit")
 def test_a_file_that_cannot_be_written_is_refused_before_the_audit(tmp_path: Path) -> None:
     """An output file that cannot be written is refused before the audit, which takes minutes."""
     (tmp_path / "file").touch()
@@ -169,8 +179,9 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_audit(tmp_path: Pat
     assert f"cannot read or write {tmp_path}/file/report.txt" in str(done.exception)
 
 
+@pytest.mark.usefixtures("_no_audit")
 def test_a_page_that_is_not_text_is_refused_before_the_audit(tmp_path: Path) -> None:
-    """A page that is not UTF-8 is refused, and the error names the file and the line."""
+    """A page that is not UTF-8 is refused before the audit, and the error names the file and the line."""
     (tmp_path / "page.md").write_bytes(b"text\n\xff")
     done = audit("--markdown", str(tmp_path / "page.md"))
     assert isinstance(done.exception, ConfigError)

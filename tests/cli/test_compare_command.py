@@ -96,14 +96,23 @@ def test_one_run_is_not_enough(runs: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("form", ["", "--markdown", "--csv"])
-def test_hostile_names_are_inert(tmp_path: Path, form: str) -> None:
-    """Hostile task ids and agent names add no control character to any format, and no markup or link to Markdown."""
-    for name, solved in (("a", _PASSED), ("b", _FAILED)):
+def test_hostile_names_are_inert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    """Hostile names add no control character to any format, no markup or link to Markdown, and no formula to CSV.
+
+    They are the names of the benchmark, its task, the agents and the directories of the runs.
+    """
+    monkeypatch.chdir(tmp_path)
+    for name, solved in (("=a\x1b", _PASSED), ("=b\x1b", _FAILED)):
         harness: dict[str, JsonValue] = {"type": "command", "name": HOSTILE, "digest": "ab" * 32, "env": {}}
-        write_run(tmp_path / name, [record(0, solved, task_id=HOSTILE)], header(1, harness=harness))
-    result = _compare(tmp_path / "a", tmp_path / "b", *([form] if form else []))
+        head = header(1, harness=harness, benchmark={"id": HOSTILE, "version": "1"})
+        write_run(tmp_path / name, [record(0, solved, task_id=HOSTILE, benchmark_id=HOSTILE)], head)
+    result = _compare("=a\x1b", "=b\x1b", *([form] if form else []))
     assert result.exit_code == 0, result.output
     assert not set(result.output) & {"\x1b", "\x07", "\u202e"}
+    if form == "--csv":
+        (row,) = csv.DictReader(io.StringIO(result.output))
+        assert row["benchmark"].startswith("'=1+1")
+        assert (row["a"], row["b"]) == ("'=a\\x1b", "'=b\\x1b")
     if form == "--markdown":
         assert "<script>" not in result.output
         assert "](http" not in result.output
@@ -126,7 +135,10 @@ def test_a_page(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_ten_thousand_records_in_three_seconds(large_run: Path, tmp_path: Path) -> None:
-    """Two runs of ten thousand records are compared in six seconds of processor time, or more on a slow machine."""
+    """Comparing two runs of ten thousand records takes less than six seconds of processor time.
+
+    On a slow machine, the limit is longer.
+    """
     other = write_run(tmp_path / "other", records(10_000, seed=2))
     command = [sys.executable, "-m", "securebench", "compare", str(large_run), str(other), "--json"]
     limit = on_this_machine(6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -70,7 +71,7 @@ def test_public_digests_are_printed_and_nothing_that_depends_on_an_answer(tmp_pa
 
 
 def test_a_run_of_the_pack_agrees_with_it(tmp_path: Path, run: Path) -> None:
-    """With the commitment key, a run is compared with hidden content, too; without it, only with public content."""
+    """With the commitment key, public and hidden content are compared. Without the key, only public content is."""
     done = digest(tmp_path / "pack", "--run", run)
     assert done.exit_code == 0
     assert [line.split("\t")[3] for line in done.stdout.splitlines()] == ["same", "same", "not run"]
@@ -105,9 +106,15 @@ def test_what_differs_is_named_and_the_exit_code_is_1(tmp_path: Path, run: Path)
 
 
 def test_a_key_needs_a_run_and_must_be_a_key(tmp_path: Path, run: Path) -> None:
-    """A commitment key without ``--run`` is a usage error, and a file that is not a key is refused."""
+    """A key without ``--run`` is a usage error. A file without a key is refused.
+
+    A FIFO is refused, too, and the command does not block on it.
+    """
     assert digest(tmp_path / "pack", "--commitment-key", run / KEY_FILE).exit_code == 2
     (tmp_path / "key").write_text("no key")
-    done = digest(tmp_path / "pack", "--run", run, "--commitment-key", tmp_path / "key")
-    assert isinstance(done.exception, ConfigError)
-    assert done.exception.code == "commitment-key"
+    os.mkfifo(tmp_path / "fifo")
+    for name, problem in (("key", "cannot read"), ("fifo", "not a regular file")):
+        done = digest(tmp_path / "pack", "--run", run, "--commitment-key", tmp_path / name)
+        assert isinstance(done.exception, ConfigError)
+        assert done.exception.code == "commitment-key"
+        assert problem in str(done.exception)

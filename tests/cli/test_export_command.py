@@ -53,7 +53,10 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """Return a run whose texts all contain control characters, formulas, markup and links."""
+    """Return a run with a hostile text as task id, message, output, step and name of the agent.
+
+    The text contains control characters, a formula, markup and links.
+    """
     directory = tmp_path / "hostile"
     why = Failure(FailureReason.WRONG_ANSWER, FailurePhase.VERIFY, HOSTILE)
     output = Output(stdout=HOSTILE * 1000, stderr=HOSTILE)
@@ -65,7 +68,7 @@ def hostile(tmp_path: Path) -> Path:
 
 
 def test_csv(run: Path) -> None:
-    """CSV has one row for each trial. The verdict of an error is empty, so that it is not read as a failure."""
+    """CSV has one row for each record. The verdict of an error is empty, so that it is not read as a failure."""
     rows = list(csv.DictReader(io.StringIO(export(run, "--csv"))))
     assert [row["status"] for row in rows] == ["passed", "failed", "error"]
     assert [row["passed"] for row in rows] == ["true", "false", ""]
@@ -167,7 +170,10 @@ def test_junit_of_a_damaged_run_names_the_damage(run: Path) -> None:
 
 @pytest.mark.parametrize("form", ["--csv", "--junit", "--markdown", "--inspect"])
 def test_hostile_records_are_text(hostile: Path, form: str) -> None:
-    """Hostile texts add no control characters to any format, are cut, and cannot become formulas, markup or links."""
+    """In each text format, hostile texts are cut, and their control characters do not appear.
+
+    They cannot become formulas in CSV, markup in JUnit, or markup and links in Markdown.
+    """
     text = export(hostile, form)
     assert not set(text) & {"\x1b", "\x07", "\u202e", "\x00"}
     assert len(text) < 200_000
@@ -191,7 +197,8 @@ def test_a_failed_export_leaves_no_file(run: Path, tmp_path: Path) -> None:
     journal = run / "candidates.jsonl"
     journal.write_bytes(journal.read_bytes().replace(b'"failed"', b'"passed"', 1))
     result = CliRunner().invoke(cli, ["export", str(run), "--csv", "-o", str(tmp_path / "out.csv")])
-    assert result.exit_code == 1
+    assert isinstance(result.exception, ConfigError)
+    assert result.exception.code == "journal-damaged"
     assert not [path for path in tmp_path.iterdir() if "out.csv" in path.name]
 
 
@@ -204,6 +211,8 @@ def test_formats_that_are_not_text_need_a_path(run: Path) -> None:
 
 
 def test_ten_thousand_records(large_run: Path) -> None:
-    """The CSV of a run with 10,000 records has a header and one line for each record."""
+    """The CSV of a run with 10,000 records has a header and one line for each record, in the order of the records."""
     text = export(large_run, "--csv")
     assert text.count("\n") == 10_001
+    ids = [row["task_id"] for row in csv.DictReader(io.StringIO(text))]
+    assert ids == [f"made-up/task-{number:05}" for number in range(10_000)]

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 BASE = "securebench/python:3.11"
 ROOT = layer(file("etc/os", b"one\n"))
+SEND = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(('192.0.2.1', 9))"
+"""A Python program that fails if there is no route out. It sends nothing."""
 
 
 @pytest.fixture
@@ -347,7 +349,10 @@ def test_an_image_is_pulled_without_an_engine(own_store: ImageStore) -> None:
 
 
 def test_prune_keeps_to_its_budget(own_store: ImageStore, saved: Path) -> None:
-    """L27: without ``--budget``, named images are kept; with it, images are removed. The output has names and sizes."""
+    """L27: without ``--budget``, named images are kept. With a budget that is too small for them, they are removed.
+
+    The output has the names of removed images and the size of the store.
+    """
     images("import", saved)
     done = images("prune")
     assert re.fullmatch(r"freed 0 B; the store now uses \d+ kB\n", done.stdout)
@@ -403,7 +408,7 @@ def test_errors_are_one_message_with_what_to_do(own_store: ImageStore, tmp_path:
 def test_a_check_runs_in_a_sandbox_of_the_image(
     driver: object, base_image: ResolvedImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With every driver, a check runs as ``nobody`` and cannot write to ``/etc``."""
+    """With every driver, a check runs as ``nobody``, on a read-only root and without a network."""
 
     class Kept:
         """A proxy for the driver of the test session. It ignores ``close``, because other tests use the driver."""
@@ -417,10 +422,15 @@ def test_a_check_runs_in_a_sandbox_of_the_image(
     monkeypatch.setattr(select, "open_driver", lambda *_: Kept())
     with BuildSandboxes(lambda _line: None) as sandboxes:
         assert sandboxes.check(base_image, ("id", "-u")) == (0, "65534")
-        outcome = sandboxes.check(base_image, ("sh", "-c", "echo said; : >/etc/x"))
+        outcome = sandboxes.check(base_image, ("sh", "-c", "echo said; : >/var/tmp/x"))  # anyone may write there
+        sent = sandboxes.check(base_image, ("python3", "-c", SEND))
     assert outcome is not None
     assert outcome[0] != 0
     assert outcome[1].startswith("said")
+    assert "Read-only file system" in outcome[1]
+    assert sent is not None
+    assert sent[0] != 0
+    assert "unreachable" in sent[1]
 
 
 def test_a_weaker_driver_checks_too(monkeypatch: pytest.MonkeyPatch) -> None:

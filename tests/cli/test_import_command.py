@@ -167,7 +167,7 @@ def test_an_output_directory_of_somebody_else_is_refused(source: Path, tmp_path:
 
 
 def test_a_csv_file_says_its_subject_itself(tmp_path: Path) -> None:
-    """Subject and split come from the name of a CSV file if it is in the authors' form; no options are needed."""
+    """A CSV file that is named as by MMLU's authors needs no options: its name contains subject and split."""
     (tmp_path / "algebra_dev.csv").write_text(CSV)
     _run("mmlu", tmp_path / "algebra_dev.csv", "--output", tmp_path / "pack")
     assert _ids(tmp_path / "pack") == ["mmlu/algebra/dev/0", "mmlu/algebra/dev/1"]
@@ -187,7 +187,10 @@ def test_an_archive_needs_a_subject(tmp_path: Path) -> None:
 
 
 def test_rows_that_no_pack_may_hold_are_left_out_on_demand(tmp_path: Path) -> None:
-    """A row whose choices the verifier cannot tell apart is refused, or skipped and reported with `--skip-unusable`."""
+    """A row whose choices the verifier cannot tell apart is refused.
+
+    With `--skip-unusable`, the row is skipped and reported.
+    """
     (tmp_path / "algebra_test.csv").write_text(CSV + "q,Aa,aa,A\n")
     with pytest.raises(ConfigError, match="--skip-unusable leaves such rows out"):
         _run("mmlu", tmp_path / "algebra_test.csv", "--output", tmp_path / "pack")
@@ -227,7 +230,10 @@ def test_where_no_row_is_left_the_reasons_are_given(tmp_path: Path) -> None:
 
 
 def test_more_unusable_rows_than_problems_are_told_at_once_are_all_left_out(tmp_path: Path) -> None:
-    """If more rows are unusable than an error lists, each is skipped and reported, and the usable row is imported."""
+    """`--skip-unusable` skips and reports all unusable rows, even if an error would list only some of them.
+
+    The usable row is imported.
+    """
     rows = "".join(f"q{number},Aa,aa,A\n" for number in range(3 * MAX_PROBLEMS))
     (tmp_path / "algebra_test.csv").write_text(f"{rows}good,yes,no,B\n")
     result = _run("mmlu", tmp_path / "algebra_test.csv", "--output", tmp_path / "pack", "--skip-unusable")
@@ -258,7 +264,10 @@ def test_all_subjects_come_from_a_directory_or_an_archive(tmp_path: Path) -> Non
 
 
 def test_a_file_without_a_subject_in_its_name_is_refused(tmp_path: Path) -> None:
-    """A file name without a subject is an error that names the file, because the ids of rows contain the subject."""
+    """The ids of rows contain the subject, so a file name without a subject is an error.
+
+    With `--subject all`, the error names the file. For a single file, it recommends `--subject NAME`.
+    """
     named = tmp_path / "_test.csv"
     for file in (named, tmp_path / "law_test.csv"):
         file.write_text(CSV)

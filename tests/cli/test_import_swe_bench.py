@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
+    from securebench.importers.swe_bench.rows import ImportedInstance
+
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
@@ -73,7 +75,10 @@ def test_instances_are_chosen_by_id(source: Path, tmp_path: Path) -> None:
 
 
 def test_recipes_are_written_for_what_can_be_built(source: Path, tmp_path: Path) -> None:
-    """A row that cannot be built stops the import. With `--skip-unusable`, the others get recipes and base commits."""
+    """A row whose image cannot be built stops the import.
+
+    With `--skip-unusable`, the other rows get recipes and base commits.
+    """
     pack = tmp_path / "pack"
     with pytest.raises(ConfigError, match="pallets__flask-3: no pins for"):
         _run(source, "--images", "build", "--output", pack)
@@ -90,27 +95,38 @@ def test_recipes_are_written_for_what_can_be_built(source: Path, tmp_path: Path)
 def test_rows_that_cannot_be_read_or_fetched_are_left_out_by_name(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `--skip-unusable`, the report has a reason for each damaged line and each source that cannot be fetched."""
-    source.write_bytes(source.read_bytes() + b"{no json\n")
+    """With `--skip-unusable`, damaged rows and rows whose sources cannot be fetched are skipped and reported.
 
-    def unavailable(*_: object) -> None:
-        raise ImageError("the index is gone", code="source-unavailable")
+    Other rows are imported. It is an error if no row is left.
+    """
+    source.write_bytes(b"{no json\n" + source.read_bytes())
+    gone = {"pallets__flask-1"}
 
-    monkeypatch.setattr("securebench.cli.import_swe_bench._at_its_commit", unavailable)
-    arguments = ["swe-bench", str(source), "--images", "build", "--output", str(tmp_path / "pack"), "--json"]
-    result = CliRunner().invoke(command, [*arguments, "--skip-unusable"])
-    assert isinstance(result.exception, ConfigError)
-    assert result.exception.code == "import-nothing-left"
+    def fetched(one: ImportedInstance) -> ImportedInstance:
+        if one.row.id in gone:
+            raise ImageError("the index is gone", code="source-unavailable")
+        return one
+
+    monkeypatch.setattr("securebench.cli.import_swe_bench._at_its_commit", fetched)
+    arguments = ["--images", "build", "--json", "--skip-unusable", "--output"]
+    result = _run(source, *arguments, tmp_path / "pack")
+    assert result.exit_code == 0, result.output
+    assert _ids(tmp_path / "pack") == ["pallets__flask-2"]
     reasons = {one["task"]: one["refused"] for one in json.loads(result.stdout)}
-    assert reasons[f"{source}:4:1"]
-    assert reasons["pallets__flask-1"] == reasons["pallets__flask-2"] == "the index is gone"
+    assert reasons[f"{source}:1:1"]
+    assert reasons["pallets__flask-1"] == "the index is gone"
+    assert reasons["pallets__flask-2"] == ""
     assert "no pins" in reasons["pallets__flask-3"]
+    gone.add("pallets__flask-2")
+    with pytest.raises(ConfigError) as caught:
+        _run(source, *arguments, tmp_path / "empty")
+    assert caught.value.code == "import-nothing-left"
     with pytest.raises(ConfigError, match="--skip-unusable"):
-        _run(source, "--output", tmp_path / "pack")
+        _run(source, "--output", tmp_path / "other")
 
 
 def test_a_users_pins_make_more_rows_buildable(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `--pins`, versions without built-in pins get recipes. Without `--images build`, it is wrong usage."""
+    """With `--pins`, versions without built-in pins get recipes. `--pins` needs `--images build`."""
     monkeypatch.setattr("securebench.cli.import_swe_bench._at_its_commit", lambda one: one)
     pins = tmp_path / "pins.yaml"
     pins.write_text(

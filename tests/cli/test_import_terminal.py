@@ -37,7 +37,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tasks(tmp_path: Path) -> Path:
-    """Return a directory of two valid tasks, and a task ``odd``, whose test script cannot be imported."""
+    """Return a directory with three tasks. Two are valid. The test script of the third, ``odd``, cannot be imported."""
     root = tmp_path / "tasks"
     lay_out(root / "one", HARBOR)
     lay_out(root / "two", HARBOR, {"instruction.md": "Another.\n"})
@@ -136,7 +136,7 @@ def test_a_task_whose_packages_cannot_be_fetched_is_left_out(
 def test_a_task_that_is_too_large_for_a_pack_is_left_out(
     tasks: Path, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Problems that only the check of the whole pack finds, such as too large tests, are in the report, too."""
+    """The report also has problems that are found only when the whole pack is checked, such as too large tests."""
     monkeypatch.setattr("securebench.benchmark_pack.assets.MAX_ASSET_BYTES", _LARGE)
     (tasks / "two" / "tests" / "data.bin").write_bytes(bytes(_LARGE + 1))
     pack = tmp_path / "pack"
@@ -154,7 +154,10 @@ def test_how_to_go_on_is_said(tasks: Path, wheels: Path, tmp_path: Path) -> None
 
 
 def test_recipes_are_written_with_their_stand_ins(tasks: Path, wheels: Path, tmp_path: Path) -> None:
-    """The recipe of a task names the image of its row, and the image given with `--base-image` to replace its base."""
+    """The reference of a task's recipe is the image of the task's row.
+
+    `--base-image` is written to the recipe as an entry of ``base_images``.
+    """
     pack = tmp_path / "pack"
     stand_in = "ubuntu:24.04=securebench/python:3.11"
     _run("harbor", tasks / "one", "--output", pack, "--wheels", wheels, "--base-image", stand_in)
@@ -228,7 +231,10 @@ def test_a_lock_by_names_needs_trust_and_can_be_made_firm(tasks: Path, wheels: P
 def test_a_task_of_the_lock_that_is_refused_is_left_out_like_any_other(
     tasks: Path, wheels: Path, tmp_path: Path
 ) -> None:
-    """With `--skip-unusable`, a task in the lock may be refused, but a task that the source lacks is an error."""
+    """With `--skip-unusable`, a task of the lock is left out if it cannot be imported.
+
+    A task of the lock that is not in the source is an error.
+    """
     lock = tmp_path / "lock.json"
     arguments = ("harbor", tasks, "--wheels", wheels, "--trust-new", "--skip-unusable", "--lock", lock)
     lock.write_text(json.dumps({"benchmark": "harbor", "rows": {"harbor/odd": None, "harbor/one": None}}))

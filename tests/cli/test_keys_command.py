@@ -60,7 +60,10 @@ def test_the_default_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_passphrase_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An option or a variable names the file. With neither and without a terminal, the error names the option."""
+    """An option or an environment variable names the file with the passphrase.
+
+    Without both, and without a terminal, the error names the option.
+    """
     key, file = str(tmp_path / "key.pem"), tmp_path / "passphrase"
     file.write_text("open sesame\nanother line\n")
     made = invoke("new", key, "--passphrase-file", str(file), "--json").stdout

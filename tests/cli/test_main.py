@@ -64,12 +64,14 @@ def test_help_lists_every_command(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """``--help`` works for each command and subcommand. It does not show click's marker for preformatted paragraphs."""
+    """``--help`` describes each command and subcommand, without click's marker for preformatted paragraphs."""
     command = cli.get_command(click.Context(cli), name)
     for arguments in ([name], *([name, below] for below in getattr(command, "commands", ()))):
         assert exit_code(monkeypatch, *arguments, "--help") == 0
         shown = capsys.readouterr().out
-        assert "Usage:" in shown
+        usage, _, description = shown.partition("\n\n")
+        assert usage.startswith("Usage:")
+        assert not description.startswith(("Options:", "Commands:"))
         assert "\\b" not in shown
 
 
@@ -261,7 +263,7 @@ os.write(opened, b"%d %r" % (opened, sys.stdin.read().encode()))
 
 
 def test_closed_standard_streams_are_opened(tmp_path: Path) -> None:
-    """If the standard streams are closed, as in a daemon, no file that is opened later gets their numbers."""
+    """If the standard streams are closed, as in a daemon, no file that is opened later gets descriptor 0, 1 or 2."""
     subprocess.run([sys.executable, "-c", _CLOSED, str(tmp_path / "file")], check=True)
     number, read = (tmp_path / "file").read_text().split()
     assert int(number) > 2

@@ -17,7 +17,11 @@ from securebench.cli import cli
 from securebench.cli.views.reverify import print_result
 from securebench.errors import FailureReason
 from securebench.harnesses.base import AgentResult
+from securebench.sandboxes.base import Command, SandboxSpec
+from securebench.tasks import DEFAULT_IMAGE
 from securebench.tester_run import RunOptions
+from securebench.tester_run.planning.directory import VERIFIER_OUTPUT
+from securebench.testing.scripted_sandbox import ScriptedDriver
 from securebench.verifiers.base import VerificationResult
 from tester_run.running import make_parts, records, run, write_run
 
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
     from click.testing import Result
 
     from securebench.tester_run import RunParts
+    from securebench.testing.scripted_sandbox import ProgramContext
+    from securebench.verifiers.base import VerifyContext
 
 HOSTILE = "\x1b]0;owned\x07\u202eno\ttab"
 
@@ -91,7 +97,10 @@ def test_other_verdicts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_trials_that_were_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trial that is not judged again gives exit code 3 and a line with the reason."""
+    """A trial that is not judged again gives exit code 3 and a line with the reason.
+
+    If the verdict of another trial changed, the exit code is 4.
+    """
     write_run(tmp_path, 2)
     producer = FakeProducer(hook=lambda number, *_: agent_failure() if number == 1 else None)
     run(tmp_path, parts=parts(producer=producer))
@@ -140,7 +149,7 @@ def test_on_a_terminal(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_notes_and_differences(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each difference other than a verdict is printed as a note, and does not change the exit code."""
+    """A changed verifier version is printed as a note. It does not change the exit code."""
     verifier = FakeVerifier()
     verifier.version = "2"
     use(monkeypatch, parts(verifier))
@@ -175,10 +184,35 @@ def test_the_pack_as_an_option(option: str, given: str, root: Path) -> None:
     assert result.exit_code == 0, result.output
 
 
-def test_output_of_verifiers_is_kept(root: Path) -> None:
-    """The command accepts the options of ``run`` that keep and show the output of verifiers."""
-    result = command(root, "--keep-verifier-output", "--show-verifier-output", "--workers", "2")
+@pytest.mark.parametrize("is_shown", [True, False])
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_output_of_verifiers_is_kept_and_shown(
+    root: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool, is_shown: bool
+) -> None:
+    """``--keep-verifier-output`` keeps the output of verifiers in the new run.
+
+    ``--show-verifier-output`` prints it on stderr.
+    """
+    driver = ScriptedDriver()
+
+    @driver.program("checker")
+    def check(context: ProgramContext) -> int:
+        context.stderr.write("line 3 failed\n")
+        return 0
+
+    def verify(_: int, __: object, context: VerifyContext) -> None:
+        with context.driver.create(SandboxSpec(image=context.driver.resolve_image(DEFAULT_IMAGE))) as sandbox:
+            sandbox.run(Command(argv=("checker",), timeout_seconds=5))
+
+    verifier = FakeVerifier(hook=verify)
+    use(monkeypatch, make_parts(driver=driver, verifier_for=lambda *_: verifier))
+    options = ["--keep-verifier-output"] * is_kept + ["--show-verifier-output"] * is_shown
+    result = command(root, *options, "--workers", "2")
     assert result.exit_code == 0, result.output
+    kept = [path.read_text() for path in (root / "results.reverified" / VERIFIER_OUTPUT).glob("*")]
+    assert kept == ["$ checker (exit 0)\n[stderr]\nline 3 failed\n"] * (3 if is_kept else 0)
+    shown = sorted(line for line in result.stderr.splitlines() if "line 3 failed" in line)
+    assert shown == [f"  pack/task-{number} | line 3 failed" for number in range(3 if is_shown else 0)]
 
 
 def test_an_altered_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

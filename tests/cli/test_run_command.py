@@ -319,7 +319,7 @@ def test_a_run_that_spent_its_budget_is_resumed_with_more(given: list[str]) -> N
 @pytest.mark.parametrize("option", ["--budget-usd", "--fail-under"])
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "0.0000001x"])
 def test_a_number_must_be_in_its_range(option: str, value: str) -> None:
-    """A value outside its range is wrong usage. So is ``nan``, because a limit of ``nan`` would never apply."""
+    """A value that is no number or is outside the range is wrong usage. So is ``nan``: it would limit nothing."""
     result = CliRunner().invoke(command, ["tester.yaml", option, value])
     assert (result.exit_code, option in result.output) == (2, True)
 

@@ -84,7 +84,10 @@ def test_a_dry_run_of_a_single_run(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_says_what_limits_the_workers_of_auto(tmp_path: Path) -> None:
-    """With ``--workers auto`` and one task, one worker is used, and the output names the limit."""
+    """With ``--workers auto`` and one task, a dry run prints one worker and what limits the workers.
+
+    A word other than ``auto`` is wrong usage.
+    """
     arguments = ["run", str(BENCHMARKS / "text-smoke" / "tester.yaml"), "--dry-run", "--limit", "1"]
     result = CliRunner().invoke(cli, [*arguments, "--workers", "auto", "--output-dir", str(tmp_path / "out")])
     assert re.search(r"workers:   auto: 1 worker, limited by (tasks \(.*\)|.*tasks 1\))", result.output)

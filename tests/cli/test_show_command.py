@@ -81,7 +81,7 @@ class TestSummaries:
         assert json.loads(invoke(tmp_path, "--json").stdout)["ending"] == "interrupted"
 
     def test_several_trials(self, tmp_path: Path) -> None:
-        """``--json`` has the number of tasks and the trials of each. Passed and not run are counts of trials."""
+        """``--json`` has the number of tasks and of trials per task. ``passed`` and ``not_run`` count trials."""
         given = [synthetic.record(task, trial=trial) for trial in (1, 2) for task in (0, 3)]
         synthetic.write_run(tmp_path, given, synthetic.header(8, trials=2))
         counts = json.loads(invoke(tmp_path, "--json").stdout)
@@ -156,7 +156,10 @@ class TestLists:
 
     @pytest.mark.parametrize("options", [(TASK, "--failed"), ("--full",), ("--trial", "2"), (TASK, "--trial", "0")])
     def test_options_that_do_not_go_together(self, run: Path, options: tuple[str, ...]) -> None:
-        """Options of a list with a task, options of a task without one, and trial 0 are wrong usage."""
+        """Options for a list are wrong usage with a task, and options for a task are wrong usage without a task.
+
+        ``--trial 0`` is wrong usage.
+        """
         assert invoke(run, *options).exit_code == 2
 
 

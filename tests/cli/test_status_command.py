@@ -160,7 +160,7 @@ class TestSnapshots:
         assert (found["state"], found["done"], found["left"], len(found["running"])) == ("running", 2, 4, 1)
 
     def test_a_run_that_was_killed(self, tmp_path: Path) -> None:
-        """A run that no process executes is shown as interrupted, even if ``running.json`` lists a task."""
+        """An unfinished run that no process executes is interrupted. Tasks in ``running.json`` are then not shown."""
         synthetic.write_run(tmp_path, 3, synthetic.header(6))
         RunningTasks(tmp_path)(begun("made-up/task-00004"))
         shown = invoke(tmp_path)
@@ -222,16 +222,22 @@ class TestWatching:
         assert [json.loads(line)["done"] for line in lines] == [2]
 
     def test_a_terminal(self, tmp_path: Path) -> None:
-        """On a terminal, the last snapshot is printed."""
+        """On a terminal, the last snapshot is printed after the live display has been erased."""
         synthetic.write_run(tmp_path, 2)
         console = Console(file=io.StringIO(), force_terminal=True, width=100)
         status_command._watch(console, watch_run(tmp_path), as_json=False)
         assert isinstance(console.file, io.StringIO)
-        assert "2 of 2 (100%)" in console.file.getvalue()
+        live, erased, rest = console.file.getvalue().rpartition("\x1b[2K")  # erases a line
+        assert erased
+        assert "2 of 2 (100%)" in live
+        assert "2 of 2 (100%)" in rest
 
 
 def test_a_run_in_another_process(tmp_path: Path) -> None:
-    """A run in another process is shown as running with its third task, and after a kill as interrupted."""
+    """A run in another process is shown as running, with its third task in progress.
+
+    After the process was killed, the run is shown as interrupted.
+    """
     write_run(tmp_path)
     argv = [sys.executable, str(TESTS / "tester_run" / "interrupted_run.py"), str(tmp_path), "hangs"]
     with subprocess.Popen(

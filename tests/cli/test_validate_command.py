@@ -38,7 +38,7 @@ def test_a_right_pack_is_summed_up(tmp_path: Path) -> None:
 
 
 def test_a_pack_is_named_in_three_ways(tmp_path: Path) -> None:
-    """A pack is named by its directory, its manifest, or a tester YAML that refers to both files.
+    """A pack is named by its directory, its manifest, or a tester YAML that refers to its manifest and tasks file.
 
     If the tasks file has another name, ``--tasks`` names it.
     """
@@ -158,7 +158,7 @@ def test_tests_that_do_not_compile_are_a_problem(tmp_path: Path) -> None:
 def test_what_may_go_wrong_is_a_warning(tmp_path: Path) -> None:
     """D97: a pack with a rubric in words, or with broken tests for an unknown Python version, is valid.
 
-    Both cause a warning, which does not contain the rubric.
+    Each of the two causes a warning. The rubric is not printed.
     """
     write_pack(
         tmp_path,

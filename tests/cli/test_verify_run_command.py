@@ -6,6 +6,8 @@ import errno
 import io
 import json
 import tarfile
+import tempfile
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -154,7 +156,7 @@ def test_a_run_does_not_become_an_empty_suite(run: Path, runs: dict[str, dict[st
 
 
 def test_a_suite_without_runs_shows_nothing(tmp_path: Path) -> None:
-    """A suite without runs ends with exit code 1, and a suite with a missing run with 17."""
+    """For a suite without runs, the exit code is 1. For a suite with a missing run, it is 17."""
     write_suite(tmp_path, RecordedSuite("none", {}))
     assert verify_run(tmp_path).exit_code == 1
     write_suite(tmp_path, RecordedSuite("none", {"pack/one": {}}))
@@ -166,7 +168,7 @@ def test_a_suite_without_runs_shows_nothing(tmp_path: Path) -> None:
     [("--tasks", "x"), ("--commitment-key", "x"), ("--identity", "me"), ("--issuer", "https://issuer.example")],
 )
 def test_options_that_need_each_other(run: Path, options: tuple[str, str]) -> None:
-    """An option without the option that it needs is wrong usage: the exit code is 2, which no check has."""
+    """An option without the option that it needs is wrong usage. The exit code is 2, which no failed check gives."""
     assert verify_run(run, *options).exit_code == 2
 
 
@@ -198,12 +200,13 @@ def _archive(*members: tuple[str, bytes | None, dict[str, object]]) -> bytes:
     return output.getvalue()
 
 
+EVIL = Path(tempfile.gettempdir()) / f"evil-{uuid.uuid4().hex}"
 HOSTILE: dict[str, bytes] = {
     "nothing": b"",
     "no archive": b"x" * 100_000,
     "an empty archive": _archive(),
-    "a path upwards": _archive(("run", None, {}), ("run/../../../tmp/evil", b"x", {})),
-    "an absolute path": _archive(("/tmp/evil", b"x", {})),
+    "a path upwards": _archive(("run", None, {}), ("run/../../evil", b"x", {})),
+    "an absolute path": _archive((str(EVIL), b"x", {})),
     "a link": _archive(("run", None, {}), ("run/run.json", None, {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"})),
     "a hard link": _archive(("run", None, {}), ("run/a", None, {"type": tarfile.LNKTYPE, "linkname": "/etc/passwd"})),
     "a FIFO": _archive(("run", None, {}), ("run/run.json", None, {"type": tarfile.FIFOTYPE})),
@@ -220,13 +223,21 @@ HOSTILE: dict[str, bytes] = {
 
 @pytest.mark.parametrize("pack", [bytes, zstd.compress], ids=["tar", "zstd"])
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_bundle_is_refused(tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
-    """A damaged or hostile bundle is refused, and no file appears next to it."""
+def test_a_hostile_bundle_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, pack: Callable[[bytes], bytes]
+) -> None:
+    """A damaged or hostile bundle is refused.
+
+    No unpacked file is left in the temporary directory, next to the bundle, or at an absolute path in the bundle.
+    """
     (tmp_path / "bundle.tar.zst").write_bytes(pack(HOSTILE[name]))
+    (tmp_path / "unpacked").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "unpacked"))
     done = verify_run(tmp_path / "bundle.tar.zst")
     assert isinstance(done.exception, ConfigError), done.output
     assert done.exception.code == "bundle-damaged"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle.tar.zst"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["bundle.tar.zst", "unpacked"]
+    assert not EVIL.exists()
 
 
 def _other_bytes(data: bytes) -> dict[str, bytes]:

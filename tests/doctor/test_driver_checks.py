@@ -100,9 +100,9 @@ def test_what_auto_takes_is_told_with_the_reason() -> None:
 
 
 def test_no_driver_at_all_says_how_to_get_one() -> None:
-    """If no driver works, the fix installs one, and the reasons of both drivers are not repeated.
+    """If no driver works, the fix is a command that installs one. Any other error is shown with its hint.
 
-    Any other error is shown with its hint.
+    The finding does not repeat why each driver does not work: the findings of the two drivers say so.
     """
     nothing = chosen_driver(FakeMachine(auto=EngineError("oci: ... docker: ...", code="driver-unavailable")))
     assert (nothing.state, nothing.meaning) == (State.MISSING, "no run is possible on this machine")

@@ -1,4 +1,4 @@
-"""All checks together: complete, in time, and whatever one of them does."""
+"""All checks together. Each check has one finding within a time limit. A check may fail or hang."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def release() -> Iterator[threading.Event]:
-    """Give what hanging machines wait for, so that none of their threads outlives its test."""
+    """Yield an event that hanging machines wait for. It is set after the test, so that their threads end."""
     event = threading.Event()
     yield event
     event.set()
 
 
 def states(report: Report) -> dict[str, State]:
-    """Return each finding's state by its name."""
+    """Return the state of each finding, by the name of the finding."""
     return {finding.name: finding.state for finding in report.findings}
 
 
 def test_a_machine_where_all_is_well_is_reported_so() -> None:
-    """Every check has a finding of its name, in order, and the driver is the one that was chosen."""
+    """Each check has one finding, in order and in state OK, and the report names the chosen driver."""
     report = examine(FakeMachine())
     assert [finding.name for finding in report.findings] == list(CHECKS)
     assert set(states(report).values()) == {State.OK}
@@ -44,7 +44,7 @@ def test_a_machine_where_all_is_well_is_reported_so() -> None:
 
 
 def test_a_machine_where_nothing_can_run_is_reported_so() -> None:
-    """Only the choice of a driver decides: a missing engine alone does not."""
+    """A machine can run tasks if a driver can be chosen, even if Docker Engine is missing."""
     assert examine(FakeMachine(docker=EngineError("none"))).can_run
     report = examine(FakeMachine(auto=EngineError("no driver"), proved=EngineError("no crun")))
     assert not report.can_run
@@ -52,7 +52,7 @@ def test_a_machine_where_nothing_can_run_is_reported_so() -> None:
 
 
 def test_a_weaker_driver_that_can_be_asked_for_is_said() -> None:
-    """An ordinary user without delegated limits can run, if he says so; nothing is taken by itself."""
+    """If ``auto`` chooses no driver, but a weaker oci driver works, the report says how to choose it by name."""
     report = examine(FakeMachine(auto=EngineError("weaker"), proved=Isolation((), ("memory",))))
     assert (report.driver, report.can_run) == ("", True)
     (found,) = [finding for finding in report.findings if finding.name == "driver"]
@@ -62,13 +62,13 @@ def test_a_weaker_driver_that_can_be_asked_for_is_said() -> None:
 
 
 def test_docker_instead_is_reported() -> None:
-    """A machine with an engine alone can run."""
+    """If ``auto`` chooses Docker because the oci driver does not work, the report names Docker as the driver."""
     assert examine(FakeMachine(auto=(DOCKER, "no crun"), proved=EngineError("no crun"))).driver == "docker"
 
 
 @pytest.mark.parametrize("error", [EngineError("broken", hint="mend it"), OSError("broken"), KeyError("broken")])
 def test_whatever_a_check_raises_is_its_finding(error: Exception) -> None:
-    """One thing that cannot be told does not hide the others."""
+    """An exception in one check becomes the finding of that check and does not affect the others."""
     report = examine(FakeMachine(library=error))
     (found,) = [finding for finding in report.findings if finding.state is not State.OK]
     assert found.name == "seccomp"
@@ -76,18 +76,18 @@ def test_whatever_a_check_raises_is_its_finding(error: Exception) -> None:
 
 
 class Hanging(FakeMachine):
-    """A machine whose engine never answers."""
+    """A machine whose engine does not answer before the test ends."""
 
     event: threading.Event
 
     def engine(self) -> EngineFacts:
-        """Wait for the test's end."""
+        """Wait until the test ends, at most 20 seconds."""
         self.event.wait(20)
         return super().engine()
 
 
 def test_an_engine_that_hangs_is_said_and_not_waited_for(release: threading.Event) -> None:
-    """A DOCKER_HOST that leads nowhere costs its line, and no time."""
+    """An engine that does not answer in time is reported in its own finding, without further waiting."""
     machine = Hanging()
     machine.event = release
     started = time.monotonic()
@@ -103,7 +103,7 @@ def test_an_engine_that_hangs_is_said_and_not_waited_for(release: threading.Even
 
 
 def test_a_choice_that_hangs_with_the_engine_is_none(release: threading.Event) -> None:
-    """Where only an engine could run things and it hangs, nothing can; an oci driver that lacks nothing is chosen."""
+    """If choosing a driver hangs, the report names the oci driver if it enforces everything, and otherwise none."""
 
     class OnlyEngine(Hanging):
         def chosen(self) -> tuple[DriverInfo, str]:
@@ -120,7 +120,7 @@ def test_a_choice_that_hangs_with_the_engine_is_none(release: threading.Event) -
 
 
 def test_a_sandbox_that_takes_long_is_waited_for() -> None:
-    """A busy machine is not one on which nothing can run."""
+    """Creating a sandbox may take longer than the time limit, because it is slow on a busy machine."""
 
     class Busy(FakeMachine):
         def isolation(self) -> Isolation:
@@ -135,11 +135,10 @@ def test_a_sandbox_that_takes_long_is_waited_for() -> None:
 
 
 def test_this_machine_is_examined_in_time() -> None:
-    """For real: every check comes to an answer of its own here, and within seconds."""
+    """The checks of the real machine end within a minute, none fails unexpectedly, and Python and the clock are OK."""
     started = time.monotonic()
     report = examine(ThisMachine(), seconds=10)
     assert time.monotonic() - started < 60
-    assert not [found for found in report.findings if "could not be told" in found.found]
+    assert not [found for found in report.findings if found.found.startswith("the check failed: ")]
     known = states(report)
     assert known["python"] is known["clock"] is State.OK
-    assert known["room_here"] in State

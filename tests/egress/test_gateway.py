@@ -1,4 +1,4 @@
-"""The gateway: sessions, and what becomes of them and of their process."""
+"""The gateway: its sessions, its process, and what happens when either of them ends or fails."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ RELAY = RelayPlan(
 
 @pytest.fixture
 def outside() -> Iterator[EgressWorld]:
-    """Return a world in which the one host can be reached."""
+    """Yield a gateway and the servers that the name ``HOST`` leads to."""
     with world(HOST) as made:
         yield made
 
@@ -72,7 +72,7 @@ def process_of(gateway: Gateway) -> int:
 
 
 def is_there(process: int) -> bool:
-    """Whether a process lives, or waits for its parent to hear of its end."""
+    """Return whether a process exists and has not exited. A zombie has exited."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -81,7 +81,7 @@ def is_there(process: int) -> bool:
 
 
 def await_end(process: int) -> None:
-    """Wait until a process is gone."""
+    """Wait until a process has exited."""
     deadline = time.monotonic() + SECONDS
     while is_there(process):
         assert time.monotonic() < deadline, f"process {process} still lives"
@@ -89,7 +89,7 @@ def await_end(process: int) -> None:
 
 
 def test_a_session_reports_what_it_was_used_for(outside: EgressWorld) -> None:
-    """Its report counts decisions by reason and by host, and all bytes; closing it again says the same."""
+    """A session's report counts decisions by reason and by host, and all bytes. Later closes return it again."""
     with outside.gateway.open(TrialId("task"), PLAN) as session:
         port = port_of(session)
         with secured(port, outside.trust) as connection:
@@ -106,7 +106,7 @@ def test_a_session_reports_what_it_was_used_for(outside: EgressWorld) -> None:
 
 
 def test_a_plan_makes_ports_and_variables() -> None:
-    """Domains give a proxy's forwarded port and variables, a provider a relay's; nothing gives nothing."""
+    """A plan with domains and a relay gets ports for both, proxy variables and a URL. An empty plan gets none."""
     gateway = Gateway(lambda _: None)
     with gateway.open(TrialId("both"), EgressPlan(domains=(HOST,), relay=RELAY)) as both:
         assert [forwarded_port.port for forwarded_port in both.forwarded_ports] == [PROXY_PORT, RELAY_PORT]
@@ -119,7 +119,7 @@ def test_a_plan_makes_ports_and_variables() -> None:
 
 
 def test_ports_are_served_as_often_as_there_are_containers(outside: EgressWorld) -> None:
-    """Each command of a sandbox may have a network of its own, and a forwarded port in each."""
+    """A forwarded port can be served several times, because each command of a sandbox may have its own network."""
     with outside.gateway.open(TrialId("task"), PLAN) as session:
         for _ in range(3):
             with secured(port_of(session), outside.trust) as connection:
@@ -128,7 +128,7 @@ def test_ports_are_served_as_often_as_there_are_containers(outside: EgressWorld)
 
 
 def test_a_port_owns_the_listener_that_it_is_given(outside: EgressWorld) -> None:
-    """Nothing is left open here, and the end of a session closes what the process has."""
+    """Serving a listener closes it in this process. The end of the session closes it in the gateway's process."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     with outside.gateway.open(TrialId("task"), PLAN) as session:
@@ -140,7 +140,7 @@ def test_a_port_owns_the_listener_that_it_is_given(outside: EgressWorld) -> None
 
 
 def test_the_end_of_a_session_ends_its_connections(outside: EgressWorld) -> None:
-    """A tunnel does not outlive its session, and its end is in the log by then. Other sessions go on."""
+    """Closing a session ends its tunnels and logs their end. Tunnels of other sessions stay open."""
     with outside.gateway.open(TrialId("other"), PLAN) as other:
         session = outside.gateway.open(TrialId("task"), PLAN)
         with (
@@ -156,7 +156,7 @@ def test_the_end_of_a_session_ends_its_connections(outside: EgressWorld) -> None
 
 
 def test_a_port_of_a_session_that_has_ended_is_shut(outside: EgressWorld) -> None:
-    """A container that comes late finds nobody, and nothing hangs."""
+    """A client that uses a forwarded port after the session has ended gets no data, and does not hang."""
     session = outside.gateway.open(TrialId("task"), PLAN)
     session.close()
     with suppress(OSError):
@@ -164,7 +164,7 @@ def test_a_port_of_a_session_that_has_ended_is_shut(outside: EgressWorld) -> Non
 
 
 def test_forty_sessions_at_once_are_served(outside: EgressWorld) -> None:
-    """Forty tasks talk through one process at the same time, each with a report of its own."""
+    """Forty tasks use one gateway at the same time, and each gets its own report."""
     started = threading.Barrier(40)
 
     def work(number: int) -> int:
@@ -183,7 +183,7 @@ def test_forty_sessions_at_once_are_served(outside: EgressWorld) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at a process that cannot be dumped")
 def test_no_descriptor_is_left_after_many_sessions(outside: EgressWorld) -> None:
-    """Sessions, forwarded ports, tunnels and whole gateways leave no descriptor behind, here or in the process."""
+    """Closed sessions, tunnels and gateways leave no open descriptor in this process or in a gateway's process."""
 
     def use() -> None:
         with outside.gateway.open(TrialId("task"), PLAN) as session:
@@ -207,33 +207,38 @@ def test_no_descriptor_is_left_after_many_sessions(outside: EgressWorld) -> None
     before = descriptors()
     for _ in range(5):
         use()
-    while descriptors() > before or threading.active_count() > threads:
+    while (
+        any(now > then for now, then in zip(descriptors(), before, strict=True)) or threading.active_count() > threads
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
 def test_the_process_has_little_to_lose() -> None:
-    """Nobody's, without a way back, without an environment, without the key where others look, dumped by nobody."""
+    """The gateway's process cannot gain privileges or be dumped, and its command line does not contain the key.
+
+    If root starts it, it runs as nobody, without groups, capabilities and environment variables.
+    """
     gateway = Gateway(lambda _: None)
     with gateway.open(TrialId("task"), EgressPlan(relay=RELAY)):
         place = Path(f"/proc/{process_of(gateway)}")
         status = dict(line.split(":\t", 1) for line in (place / "status").read_text().splitlines() if ":\t" in line)
         assert CANARY.encode() not in (place / "cmdline").read_bytes()
         assert status["NoNewPrivs"] == "1"
-        if os.geteuid() == 0:  # nobody else may look
+        if os.geteuid() == 0:  # other users can neither read ``environ`` nor change the user of a process
             assert (place / "environ").read_bytes() == b""
             assert set(status["Uid"].split() + status["Gid"].split()) == {"65534"}
             assert status["Groups"].split() == []
             assert int(status["CapEff"], 16) == 0
         limits = (place / "limits").read_text()
         assert limits.partition("Max core file size")[2].split()[:2] == ["0", "0"]
-        # What may not be dumped belongs to root, whoever runs it.
+        # The /proc files of a process that cannot be dumped belong to root, whichever user runs the process.
         assert (place / "environ").stat().st_uid == 0
     gateway.close()
 
 
 def _answers_compressed(encoding: str, answer: bytes) -> Callable[[socket.socket], None]:
-    """Return a provider that answers one request with compressed data."""
+    """Return a handler that answers one request with ``answer``, which is compressed with ``encoding``."""
 
     def handle(connection: socket.socket) -> None:
         received = b""
@@ -268,7 +273,7 @@ def _forwards(connection: socket.socket) -> None:
 
 
 def test_a_provider_behind_a_proxy_that_compresses() -> None:
-    """The process, which can read no file, has what it needs for the tunnel, TLS within it, and each encoding."""
+    """A gateway can use TLS inside a proxy's tunnel and decode each encoding, although it cannot read files."""
     answer = b'{"status":"completed","usage":{"input_tokens":7,"output_tokens":3}}'
     authority, tls = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(tls)
@@ -292,7 +297,7 @@ def test_a_provider_behind_a_proxy_that_compresses() -> None:
 
 
 def test_a_key_is_not_in_what_a_plan_or_an_error_shows() -> None:
-    """Neither the text of a plan nor an error about one has the key in it."""
+    """Neither the ``repr`` of a plan nor the error about an invalid plan contains the key."""
     gateway = Gateway(lambda _: None)
     wrong = RelayPlan(
         provider=Provider.OPENAI, base_url="gopher://x", key=CANARY, model="m", requests=1, tokens=1, bytes=1
@@ -304,21 +309,24 @@ def test_a_key_is_not_in_what_a_plan_or_an_error_shows() -> None:
 
 
 def test_a_plan_that_cannot_be_served_harms_no_other(outside: EgressWorld) -> None:
-    """A domain that is none fails its own session, and names no other reason than that."""
+    """A session with an invalid domain cannot be opened, and the next session still can."""
     with pytest.raises(EgressError, match="cannot open a session for this task"):
         outside.gateway.open(TrialId("bad"), EgressPlan(domains=("127.0.0.1",)))
     outside.gateway.open(TrialId("good"), PLAN).close()
 
 
 def test_a_plan_that_is_too_large_is_refused(outside: EgressWorld) -> None:
-    """More domains than a frame holds are refused before anything is sent."""
+    """A plan with more domains than fit into a frame is refused, and the next session can be opened."""
     with pytest.raises(EgressError, match="too large"):
         outside.gateway.open(TrialId("bad"), EgressPlan(domains=tuple(f"{n}.{'a' * 60}.test" for n in range(3000))))
     outside.gateway.open(TrialId("good"), PLAN).close()
 
 
 def test_the_death_of_the_process_is_noticed_at_once() -> None:
-    """Killed in the middle of a transfer: who asked to hear of it does, and the session has no report but an error."""
+    """If the gateway is killed during a transfer, callbacks run soon, and closing each open session raises an error.
+
+    A callback that is registered after its session was closed is not called.
+    """
     notified = threading.Event()
 
     def handle(connection: socket.socket) -> None:
@@ -346,7 +354,7 @@ def test_the_death_of_the_process_is_noticed_at_once() -> None:
 
 
 def test_who_asks_late_hears_of_a_death_at_once(outside: EgressWorld) -> None:
-    """A session that is open when its process has died already says so to whoever asks."""
+    """A callback that is registered when the gateway of an open session has already died is called at once."""
     session = outside.gateway.open(TrialId("task"), PLAN)
     os.kill(process_of(outside.gateway), signal.SIGKILL)
     await_end(process_of(outside.gateway))
@@ -361,7 +369,7 @@ def test_who_asks_late_hears_of_a_death_at_once(outside: EgressWorld) -> None:
 
 
 def test_after_a_death_the_next_session_has_a_new_process(outside: EgressWorld) -> None:
-    """The tasks after a death are served again."""
+    """A session that is opened after the gateway's process has died is served by a new process."""
     with suppress(EgressError), outside.gateway.open(TrialId("task"), PLAN):
         os.kill(process_of(outside.gateway), signal.SIGKILL)
         await_end(process_of(outside.gateway))
@@ -372,7 +380,7 @@ def test_after_a_death_the_next_session_has_a_new_process(outside: EgressWorld) 
 
 
 def test_a_process_that_hangs_is_killed(outside: EgressWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped, it answers nobody: it counts as dead after a time, and nobody waits for ever."""
+    """A gateway that is stopped and does not answer in time is killed, and closing its session raises an error."""
     monkeypatch.setattr(connection_module, "_ANSWER_SECONDS", 0.5)
     session = outside.gateway.open(TrialId("task"), PLAN)
     process = process_of(outside.gateway)
@@ -393,7 +401,7 @@ def test_a_gateway_that_fails_says_so(outside: EgressWorld) -> None:
 
 
 def test_a_closed_gateway_serves_nobody(outside: EgressWorld) -> None:
-    """Closing ends the process, also of sessions that are open, and can be repeated."""
+    """Closing a gateway ends its process even if sessions are open, and can be repeated. Later use is an error."""
     session = outside.gateway.open(TrialId("task"), PLAN)
     process = process_of(outside.gateway)
     outside.gateway.close()
@@ -405,7 +413,7 @@ def test_a_closed_gateway_serves_nobody(outside: EgressWorld) -> None:
 
 
 def test_an_error_on_its_way_is_not_replaced(outside: EgressWorld) -> None:
-    """What went wrong inside a session is what is told, not that the gateway died too."""
+    """An exception inside a session's ``with`` block is not replaced by the error that the gateway died."""
 
     def fail() -> None:
         with outside.gateway.open(TrialId("task"), PLAN):
@@ -417,7 +425,7 @@ def test_an_error_on_its_way_is_not_replaced(outside: EgressWorld) -> None:
 
 
 def test_a_log_that_cannot_be_written_is_an_error_of_its_session(outside: EgressWorld) -> None:
-    """Decisions that nobody could write down leave a session without evidence: it ends in an error."""
+    """Closing a session whose log lines could not be written raises an error, because its evidence is missing."""
 
     def log(line: Mapping[str, JsonValue]) -> None:
         raise OSError(28, "No space left on device")
@@ -431,14 +439,14 @@ def test_a_log_that_cannot_be_written_is_an_error_of_its_session(outside: Egress
 
 
 def test_a_process_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last line of its stderr is in the error."""
+    """If the gateway's process cannot start, the error contains what the process wrote to stderr."""
     monkeypatch.setattr("securebench.ipc.child._BOOT", "raise SystemExit('no room for me')")
     with pytest.raises(EgressError, match="no room for me"):
         Gateway(lambda _: None).open(TrialId("task"), PLAN)
 
 
 def test_a_python_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot even be tried is an error of the machine."""
+    """If the Python interpreter does not exist, opening a session raises :class:`EgressError` with the reason."""
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     with pytest.raises(EgressError, match="No such file"):
         Gateway(lambda _: None).open(TrialId("task"), PLAN)
@@ -458,26 +466,28 @@ gateway = Gateway(print)
 starter = threading.Thread(target=use)
 starter.start()
 starter.join()
+first = gateway._connection._child.pid
 time.sleep(0.3)
 use()
 held = gateway._connection._child.channel.fileno()
 sleep = ["sleep", "60"]
 holder = subprocess.Popen(sleep, pass_fds=[held], stdout=subprocess.DEVNULL) if sys.argv[1] == "held" else None
-print(gateway._connection._child.pid, holder.pid if holder else 0, flush=True)
+print(gateway._connection._child.pid, first, holder.pid if holder else 0, flush=True)
 time.sleep(60)
 """
 
 
 @pytest.mark.parametrize("held", ["held", "alone"])
 def test_nothing_outlives_a_run_that_is_killed(held: str) -> None:
-    """A run that ends without a word takes its gateway with it, also where something else holds on to the connection.
+    """When a run is killed, its gateway exits, even if another process still has the channel open.
 
-    The end of the thread that needed the gateway first does not.
+    The run first uses its gateway in a thread that has ended by then. The gateway outlives this thread.
     """
     with subprocess.Popen([sys.executable, "-c", RUN, held], stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout
-        process, holder = map(int, run.stdout.readline().split())
+        process, first, holder = map(int, run.stdout.readline().split())
         try:
+            assert process == first
             assert is_there(process)
             run.kill()
             await_end(process)
@@ -489,7 +499,7 @@ def test_nothing_outlives_a_run_that_is_killed(held: str) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has groups to lose")
 def test_root_s_other_groups_are_left_behind() -> None:
-    """What a group of the run's user may read, the process may not."""
+    """The gateway of a run that root started does not keep the run's supplementary groups."""
     with subprocess.Popen(
         [sys.executable, "-c", RUN, "alone"], stdout=subprocess.PIPE, text=True, extra_groups=[12345]
     ) as run:

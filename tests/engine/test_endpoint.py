@@ -91,7 +91,7 @@ def test_a_missing_context_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["ssh://me@there", "npipe:////./pipe/docker", "unix://", "unix://host/path", "x", ""])
 def test_other_addresses_are_refused(url: str) -> None:
-    """An address that is neither a Unix socket nor plain TCP is refused. The hint names supported addresses."""
+    """Addresses that are malformed, or neither a Unix socket nor plain TCP, are refused. The hint tells what works."""
     with pytest.raises(EngineError) as raised:
         EngineEndpoint.parse(url, "DOCKER_HOST")
     assert raised.value.code == "engine-endpoint-unsupported"

@@ -1,4 +1,4 @@
-"""Connecting to an engine, and what its errors become (L08)."""
+"""Connecting to a Docker Engine, and the error types for its failures (L08)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def fake(tmp_path: Path) -> Iterator[FakeEngine]:
-    """Give an engine that answers what a test says."""
+    """Yield a fake engine whose responses the test defines."""
     server = FakeEngine(tmp_path / "engine.sock")
     yield server
     server.close()
@@ -29,7 +29,7 @@ def fake(tmp_path: Path) -> Iterator[FakeEngine]:
 
 @pytest.fixture
 def connected(fake: FakeEngine) -> Iterator[Engine]:
-    """Give a connection to it."""
+    """Yield a connection to the fake engine."""
     engine = connect([fake.endpoint])
     yield engine
     engine.close()
@@ -40,7 +40,7 @@ def connected(fake: FakeEngine) -> Iterator[Engine]:
     [("1.41", "1.12", "1.41"), ("1.47", "1.24", "1.41"), ("1.52", "1.44", "1.44"), ("1.43", None, "1.41")],
 )
 def test_the_api_version_is_negotiated(fake: FakeEngine, newest: str, oldest: str | None, spoken: str) -> None:
-    """The oldest version from 1.41 on that the engine still speaks is spoken."""
+    """Requests use the oldest API version from 1.41 on that the engine supports."""
     fake.answer("GET /version", {**VERSION, "ApiVersion": newest, "MinAPIVersion": oldest})
     fake.answer(f"GET /v{spoken}/info", {"Driver": "here"})
     engine = connect([fake.endpoint])
@@ -50,7 +50,7 @@ def test_the_api_version_is_negotiated(fake: FakeEngine, newest: str, oldest: st
 
 
 def test_an_old_engine_is_refused(fake: FakeEngine) -> None:
-    """An engine before 20.10 is refused, with its version and the one that is needed (I03)."""
+    """An engine older than 20.10 is refused. The error names its version and the required one (I03)."""
     fake.answer("GET /version", {"Version": "19.03.1", "ApiVersion": "1.40"})
     with pytest.raises(EngineError, match=r"19\.03\.1") as raised:
         connect([fake.endpoint])
@@ -59,7 +59,7 @@ def test_an_old_engine_is_refused(fake: FakeEngine) -> None:
 
 
 def test_no_engine_is_told_with_what_was_tried(tmp_path: Path) -> None:
-    """Where nobody answers, the error lists every place that was tried, and says how to get an engine."""
+    """If no engine responds, the error lists every endpoint that was tried, and the hint tells how to install one."""
     places = [endpoint_of(tmp_path / "one.sock"), endpoint_of(tmp_path / "two.sock")]
     with pytest.raises(EngineError) as raised:
         connect(places)
@@ -69,14 +69,14 @@ def test_no_engine_is_told_with_what_was_tried(tmp_path: Path) -> None:
 
 
 def test_the_second_place_is_tried(fake: FakeEngine, tmp_path: Path) -> None:
-    """The first engine that answers is used."""
+    """The first endpoint at which an engine responds is used."""
     engine = connect([endpoint_of(tmp_path / "nothing.sock"), fake.endpoint])
     assert engine.endpoint == fake.endpoint
     engine.close()
 
 
 def test_a_forbidden_socket_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A socket that this user may not use is told apart from one that is not there."""
+    """A socket without permission for this user has a different error code from a missing socket."""
 
     def forbidden(_self: object) -> socket.socket:
         raise PermissionError(13, "Permission denied")
@@ -89,7 +89,7 @@ def test_a_forbidden_socket_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_something_that_is_no_engine_is_told(tmp_path: Path) -> None:
-    """A socket on which nobody speaks HTTP is no engine."""
+    """A socket whose server does not use HTTP causes an engine error."""
     path = tmp_path / "other.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -119,7 +119,7 @@ def test_something_that_is_no_engine_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_connection_trouble_is_an_engine_error(connected: Engine, error: Exception, kind: type[Exception]) -> None:
-    """Whatever way a connection fails, it is the engine that is gone."""
+    """Every kind of connection failure becomes an engine error, with the failure as its cause."""
     with pytest.raises(kind, match="could not do it") as raised, connected.doing("do it"):
         raise error
     assert raised.value.__cause__ is error
@@ -140,7 +140,10 @@ def test_connection_trouble_is_an_engine_error(connected: Engine, error: Excepti
 def test_refusals_have_types(
     fake: FakeEngine, connected: Engine, status: int, message: str, kind: type[InfrastructureError]
 ) -> None:
-    """A refusal is typed by its status; a full disk by its text, which is all there is; the text is kept."""
+    """The error type depends on the HTTP status. A full disk is recognized by the engine's text instead.
+
+    The message of the error contains this text.
+    """
     fake.refuse("GET .*/info", status, message)
     with pytest.raises(kind) as raised, connected.doing("describe itself", missing=ImageError, hint="a hint"):
         connected.client.info()
@@ -150,13 +153,13 @@ def test_refusals_have_types(
 
 
 def test_other_errors_pass(connected: Engine) -> None:
-    """An error of our own making is not taken for the engine's."""
+    """An exception that no request to the engine caused is raised unchanged."""
     with pytest.raises(ZeroDivisionError), connected.doing("divide"):
         raise ZeroDivisionError
 
 
 def test_a_call_does_not_wait_for_ever(fake: FakeEngine, connected: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine that accepts and never answers is an engine error after a while."""
+    """An engine that accepts a request and never responds causes an engine error after a timeout."""
     connected.client.timeout = 0.2  # type: ignore[assignment]  # the SDK takes fractions
     released = fake.hang("GET .*/info")
     with pytest.raises(EngineError, match="does not respond"), connected.doing("describe itself"):
@@ -169,7 +172,7 @@ def test_a_call_does_not_wait_for_ever(fake: FakeEngine, connected: Engine, monk
 
 
 def test_a_proxy_of_the_environment_is_not_used(fake: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A web proxy in the environment does not come between."""
+    """Requests to the engine do not use a web proxy that is set in the environment."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     engine = connect([fake.endpoint])
     fake.answer("GET .*/info", {"Driver": "here"})
@@ -188,14 +191,14 @@ def test_a_proxy_of_the_environment_is_not_used(fake: FakeEngine, monkeypatch: p
 def test_a_refused_stream_is_told(
     fake: FakeEngine, connected: Engine, status: int, message: str, kind: type[Exception]
 ) -> None:
-    """A stream that the engine refuses to open is an error with its text, and the connection is closed."""
+    """If the engine refuses to open a stream, the error contains the engine's text."""
     fake.refuse("POST .*/attach", status, message)
     with pytest.raises(kind, match=message):
         connected.hijack("/containers/x/attach?stream=1")
 
 
 def stream_server(path: Path, *pieces: bytes) -> socket.socket:
-    """Return a listener that answers its second connection with ``pieces``, each sent by itself."""
+    """Return a listener that responds to its first connection with ``pieces``, each sent separately."""
     import threading
 
     listener = socket.socket(socket.AF_UNIX)
@@ -223,7 +226,7 @@ def stream_server(path: Path, *pieces: bytes) -> socket.socket:
     ids=["one packet", "cut in the header", "old status"],
 )
 def test_no_byte_after_the_header_is_lost(connected: Engine, tmp_path: Path, pieces: tuple[bytes, ...]) -> None:
-    """The first bytes of a stream arrive, also in one packet with the header."""
+    """The first bytes of a stream are received, even if they arrive in one packet with the header."""
     path = tmp_path / "stream.sock"
     with stream_server(path, *pieces):
         engine = Engine(connected.client, endpoint_of(path), connected.version, connected.api)
@@ -237,7 +240,7 @@ def test_no_byte_after_the_header_is_lost(connected: Engine, tmp_path: Path, pie
 
 
 def test_a_stream_that_ends_before_an_answer_is_told(connected: Engine, tmp_path: Path) -> None:
-    """An engine that hangs up in the header is an engine that is gone."""
+    """If the connection ends within the response header, the error states that the engine does not respond."""
     path = tmp_path / "stream.sock"
     with stream_server(path, b"HTTP/1.1 101 UPG"):
         engine = Engine(connected.client, endpoint_of(path), connected.version, connected.api)
@@ -247,7 +250,7 @@ def test_a_stream_that_ends_before_an_answer_is_told(connected: Engine, tmp_path
 
 @pytest.mark.engine
 def test_the_engine_of_this_machine_answers() -> None:
-    """Where an engine runs, it is found, and API 1.41 is spoken with one that can."""
+    """The engine of this machine is found, and API version 1.41 or later is negotiated."""
     engine = connect()
     assert engine.version
     assert tuple(map(int, engine.api.split("."))) >= (1, 41)

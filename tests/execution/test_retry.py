@@ -27,12 +27,15 @@ def refused(after: float | None = None, code: str = "") -> ProviderError:
 
 @pytest.mark.parametrize("error", [EngineError("x"), EgressError("x")])
 def test_the_machine_is_asked_again_soon(error: InfrastructureError) -> None:
-    """Errors of the engine and the gateway are retried after each of the short pauses, and then no more."""
+    """An error of the engine or the gateway is retried once after each pause in ``BACK_OFF``, and then no more."""
     assert [pause_before_retry(error, tries) for tries in (1, 2, 3)] == [*BACK_OFF, None]
 
 
 def test_tasks_do_not_come_back_at_once() -> None:
-    """L24: pauses after a provider's error are longer than others, and vary randomly within bounds."""
+    """L24: pauses after a provider's error vary randomly within bounds.
+
+    The shortest of their base pauses is longer than the shortest pause after an error of the engine or the gateway.
+    """
     for tries, base in enumerate(PROVIDER_BACK_OFF, start=1):
         pauses = [pause_before_retry(refused(), tries) or 0 for _ in range(40)]
         assert len(set(pauses)) > 30
@@ -61,7 +64,10 @@ def test_a_key_that_is_not_accepted_is_not_tried_again(code: str) -> None:
 
 
 def test_a_request_before_the_first_task_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Provider errors are retried and each pause is announced. The last one is raised; other errors at once."""
+    """Provider errors are retried, and each pause is announced. After the last retry, the provider's error is raised.
+
+    Any other error is raised at once.
+    """
     pauses: list[float] = []
     notes: list[str] = []
     monkeypatch.setattr("securebench.execution.retry.time.sleep", pauses.append)

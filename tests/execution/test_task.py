@@ -6,6 +6,7 @@ import base64
 import errno
 import json
 import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,7 @@ def raising(error: BaseException, times: int = 1000) -> Callable[..., None]:
 
 @pytest.mark.parametrize(("answer", "status", "score"), [("right", "passed", 1.0), ("wrong", "failed", 0.0)])
 def test_verdict(tmp_path: Path, answer: str, status: str, score: float) -> None:
-    """What the verifier says of the sealed candidate is the verdict."""
+    """The verifier's result for the sealed candidate is the verdict."""
     record = run(make_context(tmp_path, producer=FakeProducer(answer)))
     assert (record["verification_status"], record["score"]) == (status, score)
     assert record["candidate_text"] == answer
@@ -91,7 +92,7 @@ def test_verdict(tmp_path: Path, answer: str, status: str, score: float) -> None
 
 
 def test_each_side_gets_its_view(tmp_path: Path) -> None:
-    """A harness is given the agent's view, a verifier its own, and neither the task."""
+    """A harness gets the agent's view of a task and a verifier its own view. Neither gets the whole task."""
     producer, verifier = FakeProducer(), FakeVerifier()
     run(make_context(tmp_path, producer=producer, verifier=verifier))
     assert [resource.name for resource in producer.views[0].resources] == ["question"]
@@ -100,7 +101,7 @@ def test_each_side_gets_its_view(tmp_path: Path) -> None:
 
 
 def test_a_task_that_cannot_be_judged_costs_no_agent(tmp_path: Path) -> None:
-    """D97, D108: what a verifier refuses beforehand is an error of the task, and its agent is not run."""
+    """D97, D108: a task that its verifier refuses in the preflight ends in ``error``, and its agent is not run."""
     producer, verifier = FakeProducer(), FakeVerifier()
     verifier.check = MaterializationError("the patch does not fit", code="tests-unusable")
     record = run(make_context(tmp_path, producer=producer, verifier=verifier))
@@ -113,7 +114,7 @@ def test_a_task_that_cannot_be_judged_costs_no_agent(tmp_path: Path) -> None:
 
 
 def test_trouble_of_the_machine_in_a_preflight_is_tried_again(tmp_path: Path) -> None:
-    """A machine that fails a preflight says nothing about the task."""
+    """An infrastructure error in the preflight is retried. The record names the engine, not the task, as the reason."""
     verifier = FakeVerifier()
     verifier.check = EngineError("away")
     record = run(make_context(tmp_path, verifier=verifier))
@@ -122,7 +123,7 @@ def test_trouble_of_the_machine_in_a_preflight_is_tried_again(tmp_path: Path) ->
 
 
 def test_no_verifier_is_pending(tmp_path: Path) -> None:
-    """A family that nobody judges ends as pending, its candidate sealed, without a score (N)."""
+    """A task whose family has no verifier ends as pending, with a sealed candidate and without a score (N)."""
     record = run(make_context(tmp_path), family="tool_call")
     assert record["verification_status"] == "pending"
     assert "score" not in record
@@ -133,7 +134,7 @@ def test_no_verifier_is_pending(tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", ["short_answer", "tool_call"])
 @pytest.mark.parametrize("left_something", [True, False])
 def test_an_agent_that_failed_has_failed(tmp_path: Path, family: str, left_something: bool) -> None:
-    """An agent's failure is a scored failure with its reason, whatever it left, and nothing is judged (L14)."""
+    """An agent that fails is scored as failed, with the reason. A candidate that it left is not judged (L14)."""
     verifier = FakeVerifier()
     context = make_context(
         tmp_path,
@@ -149,7 +150,7 @@ def test_an_agent_that_failed_has_failed(tmp_path: Path, family: str, left_somet
 
 
 def test_a_raised_candidate_error_is_a_failure(tmp_path: Path) -> None:
-    """A candidate error that is raised instead of returned is a failure all the same."""
+    """A candidate error that a harness raises is a failure of the agent, as if the harness had returned the error."""
     error = CandidateError(FailureReason.CANDIDATE_EMPTY, "nothing", phase=FailurePhase.SEAL)
     record = run(make_context(tmp_path, producer=FakeProducer(hook=raising(error))))
     assert (record["verification_status"], record["failure_reason"]) == ("failed", "candidate_empty")
@@ -172,7 +173,7 @@ FAULTS: list[tuple[Exception, str]] = [
 @pytest.mark.parametrize(("error", "reason"), FAULTS, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("side", ["produce", "verify"])
 def test_a_fault_is_an_error_and_never_a_verdict(tmp_path: Path, error: Exception, reason: str, side: str) -> None:
-    """Trouble that is not the agent's is status ``error``: no score, with the phase and the reason (A15, L08, L15)."""
+    """A fault that the agent did not cause ends in ``error``, with phase and reason but no score (A15, L08, L15)."""
     hook = raising(error)
     parts = {"producer": FakeProducer(hook=hook)} if side == "produce" else {"verifier": FakeVerifier(hook=hook)}
     record = run(make_context(tmp_path, **parts))
@@ -183,13 +184,13 @@ def test_a_fault_is_an_error_and_never_a_verdict(tmp_path: Path, error: Exceptio
 
 
 def test_a_harness_that_returns_nothing_is_an_error(tmp_path: Path) -> None:
-    """Neither a candidate nor a failure: anything unknown is never a pass."""
+    """A harness result with neither a candidate nor a failure is an internal error, never a pass."""
     record = run(make_context(tmp_path, producer=FakeProducer(hook=lambda *_: AgentResult(candidate=None))))
     assert (record["verification_status"], record["failure_reason"]) == ("error", "internal_error")
 
 
 def test_the_text_of_a_defect_is_not_recorded(tmp_path: Path) -> None:
-    """An internal error is recorded by type and place: its text may hold an answer (F13)."""
+    """An internal error is recorded by type and place only, because its text may contain an answer (F13)."""
     record = run(make_context(tmp_path, verifier=FakeVerifier(hook=raising(KeyError("some text of a test")))))
     assert record["failure_message"].startswith("internal error in SecureBench (KeyError at test_task.py:")
     assert "some text" not in json.dumps(record)
@@ -197,7 +198,7 @@ def test_the_text_of_a_defect_is_not_recorded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("failures", [0, 1, 2])
 def test_infrastructure_errors_are_tried_again(tmp_path: Path, failures: int) -> None:
-    """A phase that the infrastructure failed is tried again, twice at most, and the tries are recorded (L08)."""
+    """A phase with an infrastructure error is retried at most twice, and the tries are recorded (L08)."""
     producer = FakeProducer(hook=raising(EngineError("away"), failures))
     record = run(make_context(tmp_path, producer=producer))
     assert record["verification_status"] == "passed"
@@ -213,7 +214,7 @@ def test_tries_are_bounded(tmp_path: Path) -> None:
 
 
 def test_a_sealed_candidate_is_not_produced_again(tmp_path: Path) -> None:
-    """When the machine fails the verifier, the same candidate is judged again: the agent has one go (F15)."""
+    """After an infrastructure error of the verifier, the same candidate is judged again. The agent runs once (F15)."""
     producer, verifier = FakeProducer(), FakeVerifier(hook=raising(EngineError("away"), 2))
     record = run(make_context(tmp_path, producer=producer, verifier=verifier))
     assert record["verification_status"] == "passed"
@@ -222,7 +223,7 @@ def test_a_sealed_candidate_is_not_produced_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError(), ConfigError("x"), MaterializationError("x")])
 def test_only_infrastructure_is_tried_again(tmp_path: Path, error: Exception) -> None:
-    """A defect or a broken task is not better the second time."""
+    """An error because of a defect or a broken task is not retried."""
     producer = FakeProducer(hook=raising(error))
     run(make_context(tmp_path, producer=producer))
     assert len(producer.views) == 1
@@ -241,7 +242,7 @@ def test_a_failed_agent_has_no_second_go(tmp_path: Path) -> None:
     ids=["storage", "full", "read-only"],
 )
 def test_trouble_with_our_disk_is_an_error(tmp_path: Path, error: Exception) -> None:
-    """A run directory that cannot be written is no task's fault, and is not tried again (L07)."""
+    """A failure to write to the run directory ends the task in ``error`` without a retry (L07)."""
     producer = FakeProducer(hook=raising(error))
     record = run(make_context(tmp_path, producer=producer))
     assert (record["verification_status"], record["failure_reason"]) == ("error", "storage_failed")
@@ -249,7 +250,7 @@ def test_trouble_with_our_disk_is_an_error(tmp_path: Path, error: Exception) -> 
 
 
 def test_what_is_judged_is_what_was_sealed(tmp_path: Path) -> None:
-    """The verifier reads the store, hashed again: an altered candidate is judged by nobody (M05)."""
+    """A sealed candidate is hashed again before it is judged. An altered candidate is not judged (M05)."""
 
     def tamper(_: int, __: object, lent: Any) -> AgentResult:
         candidate = seal(lent.store, "wrong")
@@ -265,7 +266,7 @@ def test_what_is_judged_is_what_was_sealed(tmp_path: Path) -> None:
 
 
 def test_nothing_hidden_is_recorded(tmp_path: Path) -> None:
-    """Hidden values and evaluation inputs stand nowhere in a record or an event, plain or encoded (F13)."""
+    """No record or event contains hidden values or evaluation inputs, whether plain or encoded (F13)."""
     leak = f"{HIDDEN} {base64.b64encode(TESTS.encode()).decode()} {HIDDEN.encode().hex()}"
 
     def produce(_: int, __: object, lent: Any) -> AgentResult:
@@ -288,13 +289,13 @@ def test_nothing_hidden_is_recorded(tmp_path: Path) -> None:
 
 
 def test_credentials_are_not_recorded(tmp_path: Path) -> None:
-    """The value of a variable that the agent was given stands nowhere in its record."""
+    """The record does not contain the value of an environment variable that the agent was given."""
     context = make_context(tmp_path, producer=FakeProducer("my key is sk-0123"), environment={"KEY": "sk-0123"})
     assert "sk-0123" not in json.dumps(run(context))
 
 
 def test_keys_of_the_harness_are_not_recorded(tmp_path: Path) -> None:
-    """J15: a key that the harness holds is redacted wherever it comes from: answers, messages, steps, events."""
+    """J15: a key of the harness is redacted in candidates, messages, metadata, trajectories and events."""
     key = "sk-canary-0123"
 
     def produce(_: int, __: object, lent: Any) -> AgentResult:
@@ -313,7 +314,7 @@ def test_keys_of_the_harness_are_not_recorded(tmp_path: Path) -> None:
 
 
 def test_a_trajectory_is_named_in_the_record(tmp_path: Path) -> None:
-    """What an agent tells of its steps is in a file of its task's, which is no part of what makes records equal."""
+    """The record names the file with the agent's steps. The comparison of records ignores this entry."""
 
     def produce(number: int, __: object, lent: Any) -> AgentResult:
         return AgentResult(candidate=seal(lent.store, "right"), trajectory=f'{{"step": {number}}}\n')
@@ -329,7 +330,7 @@ def test_a_trajectory_is_named_in_the_record(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", [EngineError("gone"), RuntimeError()], ids=lambda error: type(error).__name__)
 def test_no_trajectory_of_an_earlier_attempt_stays(tmp_path: Path, end: Exception) -> None:
-    """A task that is done again and comes to nothing does not keep the steps of another attempt."""
+    """If a task is executed again and ends in an error, the trajectory of the first execution is removed."""
 
     def produce(number: int, __: object, lent: Any) -> AgentResult:
         if number > 1:
@@ -343,7 +344,7 @@ def test_no_trajectory_of_an_earlier_attempt_stays(tmp_path: Path, end: Exceptio
 
 
 def test_a_harness_is_lent_the_way_out(tmp_path: Path) -> None:
-    """The run's gateway reaches the harness, and no verifier."""
+    """The run's gateway is available to the harness, but to no verifier."""
     gateway, lent = object(), []
     producer = FakeProducer(hook=lambda _, __, context: lent.append(context.gateway))
     run(make_context(tmp_path, producer=producer, gateway=gateway))
@@ -352,7 +353,7 @@ def test_a_harness_is_lent_the_way_out(tmp_path: Path) -> None:
 
 
 def test_provenance(tmp_path: Path) -> None:
-    """A record says what its verdict comes from."""
+    """A record states the pack, row, image, verifier, usage, attempt and durations of its trial."""
     provenance = run(make_context(tmp_path))["provenance"]
     assert provenance["pack"] == "digest"
     assert provenance["row"] == {"commitment": Commitment(b"k" * 32).to("row"), "public_digest": "public"}
@@ -364,7 +365,7 @@ def test_provenance(tmp_path: Path) -> None:
 
 
 def test_scratch_is_the_verifiers_alone(tmp_path: Path) -> None:
-    """A verifier gets an empty directory that is gone afterwards, even when it crashed; the agent's is another."""
+    """A verifier gets an empty directory outside the workspace. It is removed afterwards, even after a crash."""
     seen: list[Path] = []
 
     def leave(_: int, __: object, lent: Any) -> None:
@@ -385,7 +386,7 @@ def test_scratch_is_the_verifiers_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("keep", KeepWorkspaces)
 @pytest.mark.parametrize("answer", ["right", "wrong"])
 def test_a_workspace_is_kept_or_removed_after_the_verdict(tmp_path: Path, keep: KeepWorkspaces, answer: str) -> None:
-    """Whoever wants only failures keeps only those. What is removed leaves nothing."""
+    """Depending on the setting, all workspaces, only those of failed tasks, or none are kept. The rest are removed."""
     place: list[Path] = []
 
     def work(_: int, __: object, lent: ProduceContext) -> None:
@@ -403,7 +404,7 @@ def test_a_workspace_is_kept_or_removed_after_the_verdict(tmp_path: Path, keep: 
 
 
 def test_what_cannot_be_removed_is_left_to_the_end_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The verdict stands, and the run tries it again."""
+    """A workspace that cannot be removed does not change the verdict. It is removed when the run ends."""
 
     def stuck(path: Path) -> None:
         raise StorageError(f"cannot remove {path.name}", code="workspace-stuck")
@@ -419,7 +420,7 @@ def test_what_cannot_be_removed_is_left_to_the_end_of_the_run(tmp_path: Path, mo
 
 
 def test_the_next_task_does_not_wait_for_a_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The path is free at once, and at most 32 trees wait."""
+    """``remove`` frees a path at once and deletes its tree later. While 32 trees wait for deletion, it blocks."""
     go = threading.Event()
     removed: list[Path] = []
 
@@ -446,7 +447,7 @@ def test_the_next_task_does_not_wait_for_a_removal(tmp_path: Path, monkeypatch: 
 
 
 def test_events(tmp_path: Path) -> None:
-    """The phases of a task are told in order, with the task's id."""
+    """The phases of a task emit events in order, with the task's id."""
     sink = Sink()
     run(make_context(tmp_path, sink))
     assert sink.kinds("pack/one") == [
@@ -459,7 +460,7 @@ def test_events(tmp_path: Path) -> None:
 
 
 def test_a_sink_that_raises_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """An observer that fails is dropped, and the verdict is what it would have been (L19)."""
+    """A progress sink that raises is dropped, and the verdict does not change (L19)."""
 
     class BadSink(Sink):
         def __call__(self, event: Any) -> None:
@@ -472,7 +473,7 @@ def test_a_sink_that_raises_changes_nothing(tmp_path: Path, caplog: pytest.LogCa
 @pytest.mark.parametrize("side", ["producer", "verifier"])
 @pytest.mark.parametrize("how", ["returns", "raises"])
 def test_a_stopped_run_voids_what_is_in_flight(tmp_path: Path, side: str, how: str) -> None:
-    """An agent whose sandbox was taken away looks like one that failed: its task is not recorded (L12)."""
+    """A task in progress when the run stops gets no record. Otherwise, its agent might seem to have failed (L12)."""
     context: TaskContext
 
     def stop(*_: object) -> None:
@@ -488,16 +489,21 @@ def test_a_stopped_run_voids_what_is_in_flight(tmp_path: Path, side: str, how: s
 
 
 def test_a_stop_cuts_the_pause_before_a_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for a back-off when the run is stopped."""
+    """A stop of the run ends the pause before a retry."""
     monkeypatch.setattr(retry, "BACK_OFF", (60,))
     context = make_context(tmp_path, producer=FakeProducer(hook=raising(EngineError("away"))))
     threading.Timer(0.05, context.control.stop).start()
+    started = time.monotonic()
     with pytest.raises(RunStoppedError):
         run(context)
+    assert time.monotonic() - started < 30
 
 
 def test_sandbox_events_show_the_agents_side_only(tmp_path: Path) -> None:
-    """What an agent's sandbox runs and prints is told; of a verifier's only that it ran (F13)."""
+    """Events show the commands in an agent's sandbox and their output (F13).
+
+    Of the commands in a verifier's sandbox, events show only the program names.
+    """
     sink = Sink()
 
     def use_sandbox(_: int, __: object, lent: Any) -> None:
@@ -520,13 +526,13 @@ def test_sandbox_events_show_the_agents_side_only(tmp_path: Path) -> None:
 
 
 def place(root: Path, name: str) -> Path:
-    """Make a directory."""
+    """Make the directory ``name`` in ``root`` and return its path."""
     (root / name).mkdir()
     return root / name
 
 
 def void(spent: int, error: InfrastructureError) -> AgentResult:
-    """Return a try that ``error`` ended after so many tokens."""
+    """Return the result of a try that ``error`` ended after ``spent`` input tokens."""
     usage: dict[str, Any] = {
         "input_tokens": spent,
         "output_tokens": 1,
@@ -539,7 +545,7 @@ def void(spent: int, error: InfrastructureError) -> AgentResult:
 
 
 def test_an_error_keeps_what_every_try_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Usage, outcome and steps of all tries are recorded, and the sum of what was spent."""
+    """If all tries fail, the record has the usage, outcome and trajectory of each, and the total usage."""
     monkeypatch.setattr(retry, "PROVIDER_BACK_OFF", (0, 0))
     error = ProviderError("the provider answered 529", code="provider-failed")
     producer = FakeProducer(hook=lambda number, *_: void(100 * number, error))
@@ -560,7 +566,7 @@ def test_an_error_keeps_what_every_try_used(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_tries_share_one_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is told what those before it used, in this attempt and in earlier ones; what was forgiven does not count."""
+    """Each try gets the usage of earlier tries, in this and in earlier attempts. Forgiven requests do not count."""
     monkeypatch.setattr(retry, "PROVIDER_BACK_OFF", (0, 0))
     spent: list[Spent] = []
 
@@ -580,7 +586,7 @@ def test_tries_share_one_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_sealed_candidate_is_only_judged_again(tmp_path: Path) -> None:
-    """After an error of the verification no agent runs, and the record is that of a run without the error."""
+    """After an error of the verification, the next attempt runs no agent. Its record is as if no error had occurred."""
     smooth = run(make_context(place(tmp_path, "smooth"), producer=FakeProducer(trajectory='{"step": 1}')))
     producer = FakeProducer(trajectory='{"step": 1}')
     broken = make_context(
@@ -599,7 +605,7 @@ def test_a_sealed_candidate_is_only_judged_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["missing", "altered"])
 def test_a_candidate_that_is_no_longer_as_sealed_is_made_again(tmp_path: Path, how: str) -> None:
-    """What is judged is what was sealed; where that is gone the agent runs again."""
+    """If the sealed candidate of an earlier attempt is missing or altered, the agent runs again."""
     producer = FakeProducer()
     context = make_context(tmp_path, producer=producer, verifier=FakeVerifier(hook=raising(EngineError("gone"))))
     error = run(context)

@@ -56,7 +56,7 @@ def _run(root: Path, verifier: FakeVerifier, **changes: Any) -> tuple[dict[str, 
 
 
 def test_output_is_kept_apart_from_the_record(tmp_path: Path) -> None:
-    """D170: the output is stored without hidden values in a file that only its owner can read, not in the record."""
+    """D170: the output is not in the record, but in a file that only its owner can read. Hidden values are redacted."""
     record, _ = _run(tmp_path, _verifier(), verifier_output=tmp_path / "verifier-output")
     (kept,) = (tmp_path / "verifier-output").iterdir()
     text = kept.read_text()
@@ -94,7 +94,7 @@ def test_a_stream_that_the_verifier_reads_is_left_out(tmp_path: Path) -> None:
 
 
 def test_what_an_earlier_attempt_left_is_removed(tmp_path: Path) -> None:
-    """If a task is executed again without output, the output file of its earlier execution is removed."""
+    """If a task is executed again and its verifier runs no command, the earlier output file is removed."""
     directory = tmp_path / "verifier-output"
     _run(tmp_path, _verifier(), verifier_output=directory)
     _run(tmp_path, FakeVerifier(), verifier_output=directory)
@@ -142,7 +142,10 @@ def _task_with_files(root: Path) -> SecureBenchTask:
 
 
 def test_what_hidden_files_say_is_redacted(tmp_path: Path) -> None:
-    """Lines and quoted texts of hidden files are redacted, except those of public assets or of very large files."""
+    """Lines and quoted texts of hidden files are redacted.
+
+    Lines that a public asset also contains are shown. So are lines of very large hidden files.
+    """
     driver = ScriptedDriver()
 
     @driver.program("checker")

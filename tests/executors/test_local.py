@@ -46,7 +46,7 @@ def test_no_workers(workers: int) -> None:
 
 
 def test_results_are_not_kept() -> None:
-    """The executor keeps no reference to a result that was returned, so memory use stays constant (L17)."""
+    """The executor keeps at most one of the results that it has returned, so memory use stays constant (L17)."""
 
     class Result:
         pass

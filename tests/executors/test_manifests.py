@@ -1,4 +1,4 @@
-"""The Kubernetes manifests in the documentation: their settings, and their validity by KubeRay's schemas."""
+"""The Kubernetes manifests in the documentation have the right settings and match KubeRay's schemas."""
 
 from __future__ import annotations
 

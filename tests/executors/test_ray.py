@@ -1,4 +1,4 @@
-"""Complete and interrupted runs on a Ray cluster of two nodes that share no directory.
+"""Complete and interrupted runs on Ray clusters whose nodes share no directory.
 
 Starting Ray and copying the base image to each node takes most of the time, so only ``make test-all`` runs these tests.
 """
@@ -47,7 +47,7 @@ class RayRun(RealRun):
     """The command line without a pinned framework digest, so that all processes compute the same digests."""
 
     def on(self, cluster: RayCluster) -> tuple[str, ...]:
-        """Return the command-line options that select the cluster."""
+        """Return the command-line options that select the cluster, and keep its environment variables."""
         self.variables: Mapping[str, str] = cluster.variables
         return ("--executor", "ray", "--address", cluster.address, "--workers", "4")
 

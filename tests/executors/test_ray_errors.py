@@ -14,7 +14,10 @@ from securebench.executors.ray import RayExecutor, RaySettings, _connected
 
 @pytest.fixture(autouse=True)
 def broken_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace Ray by a fake that cannot start or reach a cluster, and restore the variables that the executor sets."""
+    """Replace Ray by a fake that cannot start or reach a cluster.
+
+    Also clear the environment variables that the executor sets. They are restored after the test.
+    """
 
     def init(**_: object) -> None:
         raise RuntimeError("no raylet")

@@ -21,7 +21,10 @@ from securebench.families.skeleton import fold_confusables
     ],
 )
 def test_confusables_fold_to_the_latin_word(confusable: str) -> None:
-    """Cyrillic, Greek, full-width, mathematical and dotless letters fold to the Latin letters that they look like."""
+    """Cyrillic, Greek, full-width, mathematical and dotless letters fold to the Latin letters that they look like.
+
+    A zero-width space is removed.
+    """
     assert fold_confusables(confusable) == "paris"
 
 

@@ -1,4 +1,4 @@
-"""What a row of each family must be."""
+"""The rows that each family accepts and refuses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFERRED = ("tool_call", "browser_task", "desktop_task", "artifact_task", "multi
 
 
 def changed(family: str, part: str, **fields: Any) -> dict[str, Any]:
-    """Return a right row with fields of ``input`` or ``eval`` changed; ``None`` takes one away."""
+    """Return a valid row with fields of ``input`` or ``eval`` changed; the value ``None`` removes a field."""
     fresh = row(family)
     fresh[part].update(fields)
     fresh[part] = {name: value for name, value in fresh[part].items() if value is not None}
@@ -37,13 +37,13 @@ def changed(family: str, part: str, **fields: Any) -> dict[str, Any]:
 
 
 def found(directory: Path, given: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the code and pointer of each problem of a row."""
+    """Return the code and the JSON pointer of each problem of a row."""
     problems = problems_of(directory, given)
     return [(problem.code, problem.location.pointer if problem.location else "") for problem in problems]
 
 
 def test_there_are_twelve_families() -> None:
-    """Six are active, six are deferred, and each leaves one kind of candidate."""
+    """Six families are active, each with one kind of candidate, and six are deferred. Two require a workspace."""
     assert {name: family.candidate_kind for name, family in FAMILIES.items() if family.active} == ACTIVE
     assert tuple(name for name, family in FAMILIES.items() if not family.active) == DEFERRED
     needing = {name for name, family in FAMILIES.items() if family.workspace_required}
@@ -52,20 +52,20 @@ def test_there_are_twelve_families() -> None:
 
 @pytest.mark.parametrize("family", sorted(ROWS))
 def test_a_right_row_is_taken(tmp_path: Path, family: str) -> None:
-    """The documented fields of each family are a row, and validate by the public name."""
+    """A row with the documented fields of its family loads, and ``validate_benchmark_row_family`` accepts it."""
     validate_benchmark_row_family(load(tmp_path, row(family)).rows[0])
 
 
 @pytest.mark.parametrize("family", sorted(ACTIVE))
 def test_an_active_family_refuses_unknown_fields(tmp_path: Path, family: str) -> None:
-    """F18: a typo in input or eval is an error at its key, never a field in another lane."""
+    """F18: an unknown field of input or eval, such as a typo, is an error, which is reported at the field's key."""
     for part in ("input", "eval"):
         assert found(tmp_path, changed(family, part, zzz=1)) == [("field-unknown", f"/{part}/zzz")]
 
 
 @pytest.mark.parametrize("family", DEFERRED)
 def test_a_deferred_family_takes_any_field(tmp_path: Path, family: str) -> None:
-    """Rows without a verifier load as they are, of whatever shape."""
+    """A deferred family, which has no verifier yet, accepts any fields in ``input`` and ``eval``, or none."""
     assert found(tmp_path, row(family, input={"anything": [1, None]}, eval={"else": {"a": 1}})) == []
     assert found(tmp_path, row(family, input={}, eval={})) == []
 
@@ -91,7 +91,7 @@ def test_a_deferred_family_takes_any_field(tmp_path: Path, family: str) -> None:
     ],
 )
 def test_required_fields_are_required(tmp_path: Path, family: str, part: str, field: str) -> None:
-    """A row without what its family needs is refused, and says which field."""
+    """A row without a required field is refused, and the problem names the field."""
     assert ("field-missing", f"/{part}/{field}") in found(tmp_path, changed(family, part, **{field: None}))
 
 
@@ -157,7 +157,7 @@ CASES: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
 def test_a_wrong_row_is_refused(
     tmp_path: Path, family: str, part: str, fields: dict[str, Any], expected: list[tuple[str, str]]
 ) -> None:
-    """E01, E02, E07: each wrong field has its code and its place."""
+    """E01, E02, E07: each invalid field is reported with its code and its location."""
     assert found(tmp_path, changed(family, part, **fields)) == expected
 
 
@@ -181,13 +181,13 @@ def test_a_wrong_row_is_refused(
 def test_k18_a_degenerate_rubric_is_refused(
     tmp_path: Path, changes: dict[str, Any], expected: list[tuple[str, str]]
 ) -> None:
-    """K18: a rubric that everything passes, or nothing can, is refused."""
+    """K18: an invalid rubric is refused, such as one that every response passes or that no response can pass."""
     rubric = {**ROWS["free_response"]["eval"]["rubric"], **changes}
     assert found(tmp_path, changed("free_response", "eval", rubric=rubric)) == expected
 
 
 def test_k18_a_threshold_that_is_no_number_is_refused(tmp_path: Path) -> None:
-    """K18: NaN never gets as far as a comparison."""
+    """K18: a row with the threshold NaN is refused when its JSON is read."""
     line = (
         b'{"id": "a", "family": "free_response", "input": {"prompt": "x"}, "eval": {"rubric": {"type": "contains_any", '
     )
@@ -196,7 +196,7 @@ def test_k18_a_threshold_that_is_no_number_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_rubric_that_one_word_meets_is_warned_of(tmp_path: Path) -> None:
-    """K18: `min_token_f1: 0` is a value of the schema: a row may have it, and `validate` says what it means."""
+    """K18: a row with `min_token_f1: 0` is valid, but its family warns that one shared word meets the rubric."""
     given = changed("free_response", "eval", rubric={"type": "contains_any", "accepted_answers": ["x y"]})
     given["eval"]["rubric"]["min_token_f1"] = 0
     assert found(tmp_path, given) == []
@@ -217,7 +217,7 @@ def test_a_rubric_that_one_word_meets_is_warned_of(tmp_path: Path) -> None:
 def test_expected_tests_that_are_ignored_are_warned_of(
     tmp_path: Path, command: Any, expect: dict[str, Any], codes: list[str]
 ) -> None:
-    """Expected tests with a command that only its exit code can judge leave a row valid, but warn about the field."""
+    """A row whose command can only be judged by its exit code may list expected tests, but gets a warning."""
     given = changed("repo_patch", "eval", tests={"source": "command", "command": command, "expect": expect})
     assert found(tmp_path, given) == []
     warnings = FAMILIES["repo_patch"].warnings(given["input"], given["eval"], Environment())
@@ -237,7 +237,7 @@ EMPTY_PATCH = {"source": "inline", "patch": ""}
 def test_an_optional_text_of_a_program_may_be_empty(
     tmp_path: Path, family: str, part: str, fields: dict[str, Any]
 ) -> None:
-    """Empty starter code and an empty patch are as good as none."""
+    """Empty starter code and an empty patch are valid."""
     assert found(tmp_path, changed(family, part, **fields)) == []
 
 
@@ -257,18 +257,21 @@ def test_an_optional_text_of_a_program_may_be_empty(
     ],
 )
 def test_a_number_that_is_no_index_is_the_text_of_a_choice(answer: Any, choices: list[str], expected: set[int]) -> None:
-    """An index stays an index; any other number names the one choice that is that number."""
+    """An integer that is a valid index is read as an index. Any other number is compared with the choices' texts.
+
+    It names a choice if exactly one text is that number. NaN names no choice.
+    """
     assert acceptable_choices(choices, answer) == expected
 
 
 def test_a_rubric_may_be_a_text(tmp_path: Path) -> None:
-    """A rubric in words is a row, as documented; judging it is another matter."""
+    """A row with a rubric in prose is valid, although no verifier supports it."""
     assert found(tmp_path, changed("free_response", "eval", rubric="Mentions scattering.")) == []
 
 
 @pytest.mark.parametrize("language", ["python", "Python", "PYTHON3"])
 def test_python_is_known_in_any_case(tmp_path: Path, language: str) -> None:
-    """The language is a name, not a token."""
+    """The language may be written in any case, and also as ``python3``."""
     assert found(tmp_path, changed("code_completion", "input", language=language)) == []
 
 
@@ -300,20 +303,20 @@ def test_python_is_known_in_any_case(tmp_path: Path, language: str) -> None:
 def test_tests_of_a_repository_are_checked(
     tmp_path: Path, tests: dict[str, Any], expected: list[tuple[str, str]]
 ) -> None:
-    """C21, K19: commands run inside the repository, patches are written out, and policies are about paths in it."""
+    """C21, K19: invalid ``tests`` are refused, such as a path outside the repository or a patch that is not inline."""
     merged = {**ROWS["repo_patch"]["eval"]["tests"], **tests}
     assert found(tmp_path, changed("repo_patch", "eval", tests=merged)) == expected
 
 
 @pytest.mark.parametrize("workdir", ["/workspace", "/workspace/repo"])
 def test_a_repository_keeps_off_the_workspace(tmp_path: Path, workdir: str) -> None:
-    """C21: the repository and the agent's workspace are two directories."""
+    """C21: a repository in the directory of the agent's workspace, or below it, is refused."""
     given = row("repo_patch", environment={"workdir": workdir})
     assert ("workdir-unsafe", "/environment/workdir") in found(tmp_path, given)
 
 
 def test_no_message_shows_an_eval_value(tmp_path: Path) -> None:
-    """A problem with a scoring field says what kind of thing was got, never which."""
+    """A problem with an eval field never contains the value of the field."""
     canary = "canary-5f1c"
     rows = [
         changed("multiple_choice", "eval", answer=canary),
@@ -345,18 +348,18 @@ def test_no_message_shows_an_eval_value(tmp_path: Path) -> None:
     ],
 )
 def test_e07_an_answer_names_choices_by_label_text_or_index(answer: Any, indexes: set[int]) -> None:
-    """E07: every form of an answer comes down to indexes."""
+    """E07: an answer is converted to the indexes of the choices it names. Values that name no choice are ignored."""
     assert acceptable_choices(["one", "two", "three"], answer) == indexes
 
 
 def test_a_choice_may_be_its_own_label(tmp_path: Path) -> None:
-    """Choices A, B, C in this order are no ambiguity."""
+    """The choices A and B in this order are valid: each text is the label of its own choice."""
     given = row(input={"question": "?", "choices": ["A", "B"]}, eval={"answer": "A"})
     assert found(tmp_path, given) == []
 
 
 def test_a_field_without_a_lane_is_a_bug() -> None:
-    """A family whose eval field has no lane cannot be declared."""
+    """Declaring a family with an eval field that has no lane raises ``TypeError``."""
 
     class Eval(WireModel):
         answer: str
@@ -366,11 +369,13 @@ def test_a_field_without_a_lane_is_a_bug() -> None:
 
 
 def test_validation_by_name_raises_every_problem_with_its_place(tmp_path: Path) -> None:
-    """``validate_benchmark_row_family`` reads the row's line again to say where."""
-    broken = load(tmp_path, changed("multiple_choice", "eval", answer="Z")).rows[0]
+    """``validate_benchmark_row_family`` reports every invalid field, with its line, column and JSON pointer."""
+    broken = load(tmp_path, changed("multiple_choice", "eval", answer=["Y", "Z"])).rows[0]
     with pytest.raises(ConfigError) as caught:
         validate_benchmark_row_family(broken)
-    location = caught.value.problems[0].location
-    assert location is not None
-    assert (location.line, location.pointer) == (1, "/eval/answer")
-    assert location.column is not None
+    locations = [problem.location for problem in caught.value.problems]
+    assert [(location.line, location.pointer) for location in locations if location] == [
+        (1, "/eval/answer/0"),
+        (1, "/eval/answer/1"),
+    ]
+    assert all(location and location.column is not None for location in locations)

@@ -32,7 +32,10 @@ from securebench.families.normalization import choice_labels, normalize_text, st
     ],
 )
 def test_texts_that_say_the_same_meet_in_one_form(text: str, expected: str) -> None:
-    """Case, white space, invisible characters, outer quotes and a final full stop do not affect the normalised text."""
+    """Normalization folds case and collapses white space.
+
+    It removes invisible characters, outer quotes and a final full stop.
+    """
     assert normalize_text(text) == expected
 
 
@@ -110,5 +113,5 @@ def test_a_strict_decimal_is_read(text: str, value: str | int) -> None:
     ["", " 5", "5 ", "1_000", "1,000", "\u0663", "nan", "inf", "-Infinity", "0x10", "5 or 6", "1e9999", "²", "--5"],
 )
 def test_what_only_python_reads_is_no_decimal(text: str) -> None:
-    """Texts with spaces, separators or other digits, NaN, infinity and huge exponents are not decimal numbers."""
+    """NaN, infinity, and numbers with spaces, separators, non-ASCII digits or huge exponents are refused."""
     assert strict_decimal(text) is None

@@ -1,7 +1,8 @@
-"""What is published of a family."""
+"""The JSON Schema and the reference documentation of each family."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "families.md"
 
 
 def definition(schema: dict[str, Any], part: str) -> dict[str, Any]:
-    """Return the definition that a property of the row refers to."""
+    """Return the definition of ``part`` in ``schema``. ``part`` is ``input`` or ``eval``."""
     name = schema["properties"][part]["$ref"].rpartition("/")[2]
     found: dict[str, Any] = schema["$defs"][name]
     return found
@@ -23,7 +24,10 @@ def definition(schema: dict[str, Any], part: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_a_schema_says_what_the_declaration_says(family: str) -> None:
-    """Fields, lanes, required fields and strictness of the schema are those of the family."""
+    """A family's schema has its fields and lanes.
+
+    The schema of an active family requires ``input`` and ``eval`` and allows no unknown fields in them.
+    """
     schema = row_json_schema(family)
     evals, inputs = definition(schema, "eval"), definition(schema, "input")
     declared = FAMILIES[family]
@@ -38,23 +42,23 @@ def test_a_schema_says_what_the_declaration_says(family: str) -> None:
 
 @pytest.mark.parametrize("family", sorted(ROWS))
 def test_the_schema_knows_every_field_of_the_example(family: str) -> None:
-    """No field of a right row is missing from the schema."""
+    """The schema has all fields of a valid example row."""
     schema = row_json_schema(family)
     for part in ("input", "eval"):
         assert set(ROWS[family][part]) <= set(definition(schema, part)["properties"])
 
 
 def test_no_schema_says_null() -> None:
-    """A field that may be absent has no default of null: it may not be null."""
-    assert "None" not in str([row_json_schema(family) for family in FAMILIES])
+    """No schema contains null, neither as a type nor as a default: a field may be absent, but not null."""
+    assert "null" not in json.dumps([row_json_schema(family) for family in FAMILIES])
 
 
 def test_an_unknown_family_has_no_schema() -> None:
-    """A schema is of one of the twelve families."""
+    """Asking for the schema of an unknown family raises ``KeyError``."""
     with pytest.raises(KeyError):
         row_json_schema("nonsense")
 
 
 def test_the_reference_page_is_what_the_families_say() -> None:
-    """The page in the documentation holds the derived reference, word for word."""
+    """The documentation page contains the generated reference word for word."""
     assert family_reference() in REFERENCE.read_text(encoding="utf-8")

@@ -49,7 +49,7 @@ def on_docker(
 ) -> Scenario:
     """Return the scenario on the Docker driver.
 
-    The engine gets the image before the first run, so that all runs pass the same points.
+    The engine gets the image before the first run, so that all runs pass the same fault points.
     """
     docker_driver.resolve_image("securebench/python:3.11")
     return docker_scenario(tmp_path_factory.mktemp("docker"), docker_driver, fork_server)

@@ -1,6 +1,6 @@
-"""The hook that injects one fault into a run or one of its child processes, and logs every point that they pass.
+"""The hook that injects one fault into a run or one of its child processes. It logs each fault point they pass.
 
-Supervised children import this module, too. They have only the standard library and SecureBench.
+Supervised child processes also import this module. They have only the standard library and SecureBench.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ FIRED = "fired"
 """The line in a log that shows that the fault was injected."""
 
 _FAULTLESS = frozenset({FaultPoint.SANDBOX_CLOSE, FaultPoint.CONTAINER_REPORT})
-"""Points without errors: closing a sandbox must never fail, and sending a report fails only if its receiver is dead."""
+"""Points at which no error is injected.
+
+Closing a sandbox must never fail. Sending a report fails only if its receiver is dead.
+"""
 _OWN_ERRORS = ("run.", "sandbox.", "image.")
 """Prefixes of points that raise SecureBench's own errors. All others are calls of the kernel or of a library."""
 
@@ -59,9 +62,11 @@ class Fault:
 
 
 def label(point: str, subject: str) -> str:
-    """Return the label of a subject in the tables of docs/reference/faults.md.
+    """Return the label under which the tables of docs/reference/faults.md list ``subject``.
 
-    A path in the run directory becomes its first part there, and another path ``elsewhere``. A task has no label.
+    The label of a path in the run directory is its first part below that directory. Any other absolute path has the
+    label ``elsewhere``. In other subjects, digests become ``ID``, and the query of a request is removed. The label of
+    a task is empty.
     """
     if point.startswith("run."):
         return ""
@@ -74,7 +79,7 @@ def label(point: str, subject: str) -> str:
 
 
 class Hook:
-    """A hook that injects ``fault``, if any, and logs the points that this process passes to a new file in ``logs``."""
+    """A hook that injects ``fault``, if any. In a new file in ``logs``, it logs the points that this process passes."""
 
     def __init__(self, fault: Fault | None, logs: Path) -> None:
         self._fault = fault

@@ -41,7 +41,10 @@ class Site:
     times: int
 
     def faults(self) -> Iterator[Fault]:
-        """Yield the faults to try: errors the first and the last time, a kill and a delay halfway between."""
+        """Yield the faults to try. Errors are injected the first and the last time that the point is passed.
+
+        A kill and a delay are each injected once, halfway between.
+        """
         for kind in FaultKind:
             numbers = {1, self.times} if kind is FaultKind.ERROR else {(self.times + 1) // 2}
             for number in sorted(numbers):
@@ -53,8 +56,8 @@ class Site:
 class Scenario:
     """One kind of run in which faults are tried. It is compared with a clean run of the same kind.
 
-    Faults are tried at ``points``, and only for the labels ``subjects`` if any are given. Other scenarios cover the
-    rest. ``make`` returns a new run in a directory.
+    Faults are tried at ``points``. If ``subjects`` is not empty, they are tried only for these labels. Other scenarios
+    cover other points and labels. ``make`` returns a new run in a directory.
     """
 
     def __init__(
@@ -75,8 +78,8 @@ class Scenario:
     def try_one(self, fault: Fault) -> str:
         """Try ``fault`` on a new run, and return its outcome. See :func:`try_fault`.
 
-        If the run passes the point less often than ``fault.number``, try the time before that on another run. How
-        often runs pass a point can depend on the order of events.
+        How often a run passes a point can depend on the order of events. If the run passes the point fewer than
+        ``fault.number`` times, decrease the number by one and try again on another run.
         """
         self._number += 1
         run = self._make(self._root / f"{self.name}-{self._number}")

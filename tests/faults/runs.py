@@ -104,7 +104,10 @@ class FaultRun(RealRun):
         return len({line for path in paths if path.exists() for line in path.read_bytes().splitlines()})
 
     def require_nothing_left(self) -> None:
-        """Wait for background removals, and fail if the run left something on the machine or temporary files."""
+        """Wait for background removals. Then fail if the run left anything behind.
+
+        This includes temporary files in its results.
+        """
         left = self.left()
         deadline = time.monotonic() + LEFT_SECONDS
         while left and time.monotonic() < deadline:
@@ -117,7 +120,7 @@ class FaultRun(RealRun):
 
 
 def _repository_row() -> dict[str, Any]:
-    """Return the row of the smallest repository."""
+    """Return the row of ``REPOSITORY_PACK`` that has the smallest repository, adapted to the pack of the run."""
     rows = [json.loads(line) for line in (REPOSITORY_PACK / "tasks.jsonl").read_text().splitlines()]
     (row,) = (row for row in rows if row["id"].endswith("/voluptuous-remove-extra"))
     return {

@@ -39,7 +39,7 @@ _DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pin the framework's digest, and shorten the time limits and retry delays for an engine to seconds."""
+    """Pin the framework's digest. Shorten retry delays, and the time limits of calls to an engine, to a few seconds."""
     pin_framework(monkeypatch.setattr)
     monkeypatch.setattr(retry, "BACK_OFF", (0.5,))
     monkeypatch.setattr(client, "CALL_TIMEOUT", 4.0)
@@ -85,7 +85,7 @@ def test_the_engine_hangs(
     engine_socket: CuttableSocket,
     on_docker: Scenario,
 ) -> None:
-    """If the engine hangs, the current task gets an error and the run stops. The next one finishes and cleans up."""
+    """If the engine hangs, the current task gets an error and the run stops. The resumed run finishes and cleans up."""
     one = FaultRun(tmp_path / "one", docker_driver, fork_server)
     with hooked(_once(FaultPoint.AGENT_DONE, 2, engine_socket.hang)):
         summary = _go(one)

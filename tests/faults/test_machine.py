@@ -109,19 +109,19 @@ def test_a_clock_that_jumps(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 class LimitedRun(RealRun):
-    """A run whose command is started through ``wrapper``, a program with arguments that sets a limit."""
+    """A run under a limit. The program ``wrapper``, given with its arguments, sets the limit and starts the run."""
 
     wrapper: tuple[str, ...] = ()
 
     def command(self, *flags: str) -> list[str]:
-        """Return the command of the run, after that of ``wrapper``."""
+        """Return ``wrapper``, followed by the command of the run."""
         return [*self.wrapper, *super().command(*flags)]
 
     def require_true(self, clean: list[dict[str, Any]], codes: set[int]) -> None:
-        """Run under the limit, which must end with one of ``codes``. Then resume without the limit.
+        """Run under the limit, then resume without it, and check the results of both.
 
-        Fails unless, under the limit, each record is one of ``clean`` or an error, and unless the resumed run has the
-        records ``clean`` and leaves nothing behind.
+        Under the limit, the exit code must be one of ``codes``, and each record must be one of ``clean`` or an error.
+        The resumed run must have the records ``clean`` and leave nothing behind.
         """
         done = self.finish()
         assert done.returncode in codes, done.stderr

@@ -20,7 +20,7 @@ def test_every_point_is_in_a_table() -> None:
 
 
 def test_the_tests_that_are_named_exist() -> None:
-    """All tests that the page names, for faults outside the tables, exist."""
+    """The page names test files for the faults that are not in its tables. All these files exist."""
     named = re.findall(r"`(tests/[\w/.]+)`", PAGE)
     assert len(named) >= 8
     assert [path for path in named if not (ROOT / path).is_file()] == []

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("tail", [b"t", b"torn", b"\0" * 3 * 1024**2, b"\0\0rest\n", b"\0" * 2 * 1024**2 + b"\n"])
 @pytest.mark.parametrize("whole", [b"", b"one\n", b"one\n" + b"x" * 2 * 1024**2 + b"\n"])
 def test_a_torn_tail_is_kept_aside(tmp_path: Path, whole: bytes, tail: bytes) -> None:
-    """A torn tail is moved to a new file. The lines before it stay, and the next line is not joined to it."""
+    """A torn tail is moved to a new file. The lines before it stay, and the next line is not joined to it.
+
+    A torn tail is what an interrupted write left: an unfinished line, or NUL bytes.
+    """
     path = tmp_path / "log"
     path.write_bytes(whole)
     for number in (1, 2):

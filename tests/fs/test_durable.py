@@ -122,7 +122,7 @@ def test_new_directories_are_synced_from_the_top(tmp_path: Path, monkeypatch: py
 
 
 def test_a_directory_behind_a_link(tmp_path: Path) -> None:
-    """Directories and files can be created through a link, because a directory that a user names may be one."""
+    """Directories and files can be created below a link to a directory, because a user may name such a link."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     make_directories(tmp_path / "link/a/b")

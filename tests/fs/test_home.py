@@ -12,7 +12,7 @@ from workspaces.users import as_ordinary_user
 
 
 def test_the_home_is_what_the_environment_or_the_list_of_users_says() -> None:
-    """The home is an absolute ``HOME``. A relative ``HOME`` is ignored."""
+    """If ``HOME`` is an absolute path, it is the home. A relative ``HOME`` is ignored."""
     assert home_directory({"HOME": "/somewhere"}) == Path("/somewhere")
     assert home_directory({"HOME": "relative"}) == Path.home()
 
@@ -31,7 +31,7 @@ def test_a_user_without_any_home_gets_one_that_does_not_exist(monkeypatch: pytes
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 def test_a_home_is_closed_only_to_whom_may_not_enter_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A path is in a closed home only if it is below the home and this user, unlike root, cannot enter the home."""
+    """A path is in a closed home if it is below the home and this user cannot enter the home. Root always can."""
     tmp_path.chmod(0o700)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()

@@ -66,7 +66,7 @@ def test_links_are_removed_and_not_followed(workspace: Path, host_canary: Path) 
 
 
 def test_few_descriptors_are_enough(workspace: Path) -> None:
-    """H08: a deep tree is removed with fewer than 40 open files."""
+    """H08: a deep tree is removed with fewer than 40 additional open files."""
     trees.TRAPS["deep_tree"].build(workspace)
     before = _open_descriptors()
     peak = _peak_descriptors(lambda: remove_tree(workspace))
@@ -183,7 +183,7 @@ def test_a_private_directory_is_made_once_by_many_threads(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("kind", ["full", "file", "link"])
 def test_a_directory_of_somebody_else_is_not_adopted(tmp_path: Path, kind: str) -> None:
-    """H12: a directory with content but no marker is refused, and so is a file or link at its path."""
+    """H12: a private directory is not made from a directory with content but no marker, from a file or from a link."""
     path = tmp_path / "workspaces"
     if kind == "full":
         path.mkdir()
@@ -219,7 +219,7 @@ def _open_descriptors() -> int:
 
 
 def _peak_descriptors(action: Callable[[], None]) -> int:
-    """Return the most descriptors that were open while ``action`` ran in another thread."""
+    """Return the largest number of descriptors that were open at once while ``action`` ran in another thread."""
     worker = threading.Thread(target=action)
     worker.start()
     peak = 0

@@ -36,7 +36,10 @@ def test_the_umask_does_not_matter(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["file", "link", "dangling", "directory", "fifo"])
 def test_nothing_is_written_over(tmp_path: Path, host_canary: Path, kind: str) -> None:
-    """A13: if anything exists at the path, even a dangling link, the writer raises ``FileExistsError``."""
+    """A13: if anything exists at the path, even a dangling link, ``FileExistsError`` is raised.
+
+    An existing file keeps its content.
+    """
     place = tmp_path / "place"
     if kind == "file":
         place.write_text("theirs")
@@ -48,6 +51,8 @@ def test_nothing_is_written_over(tmp_path: Path, host_canary: Path, kind: str) -
         place.symlink_to(host_canary if kind == "link" else host_canary.parent / "new")
     with TreeWriter(tmp_path) as writer, pytest.raises(FileExistsError):
         writer.write_file(b"place", (b"ours",), 0o644)
+    if kind == "file":
+        assert place.read_text() == "theirs"
 
 
 def test_a_parent_that_is_a_link_stops_it(tmp_path: Path, host_canary: Path) -> None:

@@ -78,7 +78,7 @@ def test_descriptors_are_closed_whatever_happens(tmp_path: Path) -> None:
 
 
 def test_offenders_are_all_named(tmp_path: Path) -> None:
-    """The error names every refused entry of a tree: the walk continues after the first one."""
+    """The error names all refused entries, up to ``MAX_OFFENDERS``: the walk continues after the first one."""
     os.mkfifo(tmp_path / "a-pipe")
     (tmp_path / "b").write_text("content")
     (tmp_path / "c").symlink_to("/etc/passwd")
@@ -146,7 +146,10 @@ def test_a_root_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o000, 0o100, 0o400, 0o077])
 def test_who_walks_makes_no_difference(mode: int) -> None:
-    """H11: a directory that its owner cannot read and enter is refused, for root as well as for an ordinary user."""
+    """H11: a directory is refused if its mode does not let its owner both read and enter it.
+
+    This holds for root as well as for an ordinary user.
+    """
     with open_directory() as root:
 
         def close_and_walk() -> None:

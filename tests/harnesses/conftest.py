@@ -56,8 +56,8 @@ PATCH_VIEW = replace(
 )
 
 NEVER_OF_GVISOR = ("fifo", "unix_socket")
-"""Traps that never reach the host with gVisor: FIFOs and sockets exist only in its own kernel. The workspace on the
-host then has nothing to refuse, and its other files are sealed."""
+"""Traps that never reach the host with gVisor: FIFOs and sockets exist only in its own kernel. Nothing in the
+workspace on the host is then refused."""
 
 
 def with_assets(view: AgentView, root: Path, *files: FileReference) -> AgentView:
@@ -151,7 +151,7 @@ def repository_in_engine(engine: Engine, store: ImageStore, _repository_image: s
 
 @pytest.fixture
 def repository_view(driver: SandboxDriver, _repository_image: str, request: pytest.FixtureRequest) -> AgentView:
-    """Return a task in the image with a repository, which the driver can use."""
+    """Return a task in the image with a repository. Load the image into the engine if the driver needs it there."""
     if isinstance(driver, DockerDriver):
         request.getfixturevalue("repository_in_engine")
     return replace(PATCH_VIEW, environment=replace(PATCH_VIEW.environment, image=_repository_image))

@@ -38,7 +38,7 @@ WORKED = RelayReport(
 
 
 def image_files(name: str, platform: str = "") -> dict[str, bytes]:
-    """Return the files of an image in which a program for ``platform`` runs: by default, the first for this machine."""
+    """Return the files of an image in which the program ``name`` runs. The default ``platform`` is this machine's."""
     loader = PROGRAMS[name].variant(platform or machine_platform()).interpreter
     files = {"/bin/sh": elf_file(MACHINE), "/etc/passwd": b"root:x:0:0::/:\n"}
     return files | ({loader: elf_file(MACHINE, mark=b"GLIBC_PRIVATE")} if loader else {})

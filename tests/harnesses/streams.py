@@ -74,7 +74,7 @@ CLAUDE_MESSAGE = {
 
 
 def claude_end(**fields: Any) -> dict[str, Any]:
-    """Return the last event of Claude Code: by default, of a success."""
+    """Return the last event of Claude Code. By default, it reports success. ``fields`` replace its fields."""
     return {
         "type": "result",
         "subtype": "success",

@@ -60,7 +60,7 @@ def _run(
 
 @pytest.mark.every_driver
 def test_an_honest_agent(real: Bench) -> None:
-    """An agent reads its task and its answer is sealed, from stdout or from a file."""
+    """An agent can read its task. Its answer is sealed, from stdout or from a file."""
     from_output, from_file = _run(real, "honest"), _run(real, "honest", artifact_path="answer.txt")
     assert (from_output.failure, from_file.failure) == (None, None)
     assert from_output.candidate is not None
@@ -183,7 +183,7 @@ def test_a_trap_in_the_place_of_the_answer(real: Bench, kind: str) -> None:
 
 
 def test_privileged_things_are_refused(real: Bench) -> None:
-    """H04, H05, I18: an agent cannot create devices, link to system files, change owners, mount or edit its program."""
+    """H04, H05, I18: an agent cannot create devices, hard-link system files, change owners, mount or edit its program."""
     assert _run(real, "privileges").stdout == "done\n"
 
 
@@ -195,13 +195,16 @@ def test_nothing_is_left_for_the_next_task(real: Bench) -> None:
 
 
 def test_a_read_only_asset_stays(real: Bench, tmp_path: Path) -> None:
-    """D10: an agent cannot write, remove, rename or replace a read-only asset within its directory."""
+    """D10: inside the directory of a read-only asset, an agent cannot write, remove, rename or replace the asset."""
     view = with_assets(VIEW, _pack(tmp_path), FileReference("input.csv", "data/input.csv"))
     assert _run(real, "read_only_asset", view).stdout == "1,2\n"
 
 
 def test_a_read_only_asset_moved_away_is_tampering(real: Bench, tmp_path: Path) -> None:
-    """D10: renaming the directory of a read-only asset is possible, but is detected by its digest after the run."""
+    """D10: an agent can rename the directory of a read-only asset and put another file there.
+
+    The digest of the asset shows that after the agent has ended, and the agent has failed.
+    """
     view = with_assets(WORKSPACE_VIEW, _pack(tmp_path), FileReference("input.csv", "data/input.csv"))
     agent_result = _run(real, "replace_directory", view)
     assert agent_result.failure is not None
@@ -227,7 +230,10 @@ def _pack(root: Path) -> Path:
 @pytest.mark.engine
 @pytest.mark.usefixtures("base_image")  # imports modules early: the ordinary user may be unable to read them
 def test_an_ordinary_user_of_the_docker_group_runs_agents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An ordinary user can run an agent, seal its workspace and remove it: the agent's files belong to that user."""
+    """An ordinary user can run agents, seal a workspace and remove it, because the agents' files belong to that user.
+
+    A workspace with a directory that its agent locked is unsafe, but can be removed.
+    """
     with open_directory() as root:
         monkeypatch.setenv("HOME", str(root))  # this user's image store would be there
 

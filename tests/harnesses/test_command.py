@@ -190,7 +190,7 @@ def test_a_configuration_that_cannot_work_is_refused(config: dict[str, object], 
     ],
 )
 def test_no_path_leads_out_of_the_workspace(config: dict[str, object]) -> None:
-    """K12: unsafe and reserved paths are refused in a ``CommandConfig`` that is created in Python, too."""
+    """K12: a ``CommandConfig`` refuses unsafe and reserved paths, even if Python code creates it and not a YAML file."""
     with pytest.raises(ValidationError) as refused:
         CommandConfig(command=("agent",), **config)  # type: ignore[arg-type]  # wrong on purpose
     assert [(error["type"], error["loc"]) for error in refused.value.errors()] == [("path-unsafe", (*config,))]

@@ -74,7 +74,7 @@ class Place:
 def test_the_agent_gets_the_usual_variables(
     bench: Bench, scripted: ScriptedDriver, dialect: str, prefix: str, url: str
 ) -> None:
-    """J15: the agent gets the relay's URL, the model and a placeholder for the key, and bypasses any proxy."""
+    """J15: the agent gets the relay's URL, the model and a placeholder for the key. It uses no proxy for the relay."""
     result = Place(bench, scripted, dialect=dialect).produce(environment={"OTHER": f"Bearer {KEY}", "PLAIN": "x"})
     environment = json.loads(result.stdout)
     base_url = "GOOGLE_GEMINI_BASE_URL" if dialect == "gemini" else f"{prefix}_BASE_URL"
@@ -86,7 +86,7 @@ def test_the_agent_gets_the_usual_variables(
 
 
 def test_the_names_of_variables_can_be_chosen(bench: Bench, scripted: ScriptedDriver) -> None:
-    """Only variables with the chosen names are set; the tester's own key variable contains a placeholder, too."""
+    """The chosen names replace the usual names. The tester's own key variable also contains a placeholder."""
     names = AgentVariables(base_url="LLM_URL", api_key="LLM_KEY", model="LLM")
     result = Place(bench, scripted, variables=names, api_key_env="MY_KEY").produce()
     environment = json.loads(result.stdout)
@@ -205,7 +205,10 @@ def test_a_missing_key(
 def test_a_wrong_key_or_model_ends_the_run(
     bench: Bench, scripted: ScriptedDriver, report: ProbeReport, code: str
 ) -> None:
-    """The gateway probes the provider before the first task; the error's hint names the setting or the variable."""
+    """If the probe before the first task finds a wrong key or model, the run ends with an error.
+
+    The hint names the setting or the variable to correct.
+    """
     place = Place(bench, scripted, api_key_env="MY_KEY")
     place.prepare()
     place.gateway.answers = [report]
@@ -264,7 +267,10 @@ BAD = RelayReport(requests=1, statuses={"500": 1}, trouble=Trouble.FAILED, messa
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_an_outage_is_infrastructure(bench: Bench, scripted: ScriptedDriver, code: int) -> None:
-    """If the gateway's probe fails, too, the result is a fault without a candidate, whether the agent failed or not."""
+    """If the agent's last request and the gateway's probe fail, the result is a fault without a candidate.
+
+    The agent's exit code does not matter.
+    """
     place = Place(bench, scripted)
     place.gateway.answers = [ProbeReport(trouble=Trouble.FAILED, message="the provider answered 500")]
     result = place.produce(BAD, code=code)
@@ -283,7 +289,7 @@ def test_trouble_that_the_agent_made_is_its_failure(bench: Bench, scripted: Scri
 
 
 def test_an_agent_without_a_request_is_judged(bench: Bench, scripted: ScriptedDriver) -> None:
-    """An agent that exits without any request is not an infrastructure error: it may not need a model."""
+    """An agent that exits without any request is not an infrastructure error: perhaps it needs no model."""
     silent = RelayReport()
     assert Place(bench, scripted).produce(silent).metadata["outcome"] == "worked"
     failed = Place(bench, scripted).produce(silent, code=1)

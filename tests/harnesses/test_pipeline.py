@@ -94,7 +94,10 @@ class TestWhatTheAgentFinds:
         assert spec.labels == {"securebench.test": "yes"}
 
     def test_the_images_environment_and_the_testers(self, bench: Bench, scripted: ScriptedDriver) -> None:
-        """An agent gets the image's variables except HOME, and the tester's except SECUREBENCH_TASK_FILE."""
+        """An agent gets the variables of its image and of the tester. If both set a variable, the tester's value holds.
+
+        The image cannot set HOME, and the tester cannot set SECUREBENCH_TASK_FILE.
+        """
         scripted.add_image("bench:1", environment={"PATH": "/opt/conda/bin:/bin", "HOME": "/root", "MODE": "image"})
         scripted.program("agent")(lambda context: context.stdout.write(json.dumps(context.environment)))
         bench.environment = {"API_KEY": "key", "MODE": "tester", "SECUREBENCH_TASK_FILE": "elsewhere"}
@@ -232,7 +235,10 @@ class TestAgentFailures:
     def test_a_failed_agent_is_a_failure_with_its_evidence(
         self, bench: Bench, scripted: ScriptedDriver, behaviour: str, reason: FailureReason
     ) -> None:
-        """L13, L14: a crash, a time-out, a flood and a memory bomb have different reasons; the file is sealed."""
+        """L13, L14: a crash, a time-out, a flood and a memory bomb have different reasons.
+
+        The file that the agent wrote is sealed. An agent whose program does not exist has the reason of a crash.
+        """
 
         def agent(context: ProgramContext) -> int:
             context.path("answer").write_bytes(b"good work")

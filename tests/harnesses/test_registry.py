@@ -31,14 +31,14 @@ def test_command_is_built() -> None:
 
 @pytest.mark.parametrize("name", ["codex", "claude_code"])
 def test_agent_programs_are_built(name: str) -> None:
-    """A provider harness with the name of the agent program is built for a configuration of that type."""
+    """For the type ``codex`` or ``claude_code``, a provider harness with that name is built."""
     harness = build_harness_producer(HarnessConfig(name, (), ProviderSettings(model="m")))
     assert type(harness) is ProviderHarness
     assert harness.name == name
 
 
 def test_tasks_that_can_run_pass() -> None:
-    """Text, repository and terminal tasks are accepted, and terminal tasks whose workspace is filled from the image."""
+    """Text, repository and terminal tasks are accepted. A terminal task may fill its workspace from the image."""
     from_image = Environment(workdir="/app", materialize_workdir_from_image=True)
     require_supported([VIEW, PATCH_VIEW, WORKSPACE_VIEW, replace(WORKSPACE_VIEW, environment=from_image)])
 

@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def real(driver: SandboxDriver, tmp_path: Path, host_canary: Path) -> Iterator[Bench]:
-    """Yield a bench on real sandboxes, inside a hostile git repository: nothing may use git around a workspace."""
+    """Yield a bench with real sandboxes, whose workspaces are in a hostile git repository.
+
+    On the host, git would run the attacker's program there.
+    """
     trees.TRAPS["git_fsmonitor"].build(tmp_path)
     bench = Bench(driver, tmp_path, limits=Limits())
     yield bench
@@ -58,7 +61,10 @@ FIX = f"printf %s {shlex.quote(repository.FIXED.decode())} >src/adder/core.py"
 
 
 def test_every_kind_of_change(real: Bench, repository_view: AgentView) -> None:
-    """Files that were added, changed, removed, made executable, linked or replaced are the whole candidate."""
+    """The candidate contains each file that was added, changed, removed, replaced or made executable, and each link.
+
+    Caches, bytecode, empty directories and changes of other permissions are left out.
+    """
     agent_result = _run(
         real,
         repository_view,
@@ -132,7 +138,10 @@ def test_a_patch_that_the_agent_writes(real: Bench, repository_view: AgentView) 
     ],
 )
 def test_a_patch_that_is_none(real: Bench, repository_view: AgentView, make: str, reason: FailureReason) -> None:
-    """C16, H01, H05: a patch that is missing, empty, invalid, for another tree, a trap or too large is a failure."""
+    """C16, H01, H05: the agent has failed if its patch file is missing, empty or too large, or is a link or a FIFO.
+
+    It has also failed if the file is not a patch, or if the patch does not apply.
+    """
     if make.startswith("mkfifo") and real.is_gvisor:
         reason = FailureReason.CANDIDATE_MISSING  # gVisor's gofer creates no FIFO on the host
     agent_result = _run(real, repository_view, make, artifact_path="fix.patch")
@@ -200,7 +209,7 @@ def _install(directory: Path) -> None:
 def test_version_control_says_nothing(
     real: Bench, repository_view: AgentView, tmp_path: Path, request: pytest.FixtureRequest, name: str
 ) -> None:
-    """C23, C25: the candidate is the same, whatever an agent does to the repository's history, index and rules."""
+    """C23, C25: the candidate is the same, whatever an agent does to the repository's ``.git``."""
     honest = _run(real, repository_view, FIX)
     repository.make_variant(tmp_path / "variants" / name, name)
     request.getfixturevalue("no_tools")
@@ -261,15 +270,17 @@ def test_the_diff_is_one_that_git_applies(real: Bench, repository_view: AgentVie
     for path, version in _delta(real, agent_result).items():
         at = checkout / path.decode()
         assert at.is_symlink() == bool(version and version.link)
-        if version is None or version.link:
-            assert version is not None or not at.exists()
+        if version is None:
+            assert not at.exists()
+        elif version.link:
+            assert os.fsencode(at.readlink()) == version.content
         else:
             assert (at.read_bytes(), os.access(at, os.X_OK)) == (version.content, version.executable)
 
 
 @pytest.mark.every_driver
 def test_what_root_leaves_on_docker_is_taken_back(real: Bench, repository_view: AgentView) -> None:
-    """H06: the host's root owns no file that the agent left; on Docker, set-id bits are removed, too."""
+    """H06: a file that the agent left does not belong to the host's root. Docker's driver removes its set-id bits."""
     agent_result = _run(real, repository_view, f"{FIX}; cp /bin/sh /workspace/shell; chmod 4755 /workspace/shell")
     assert agent_result.failure is None
     status = (real.workspace / "shell").stat()

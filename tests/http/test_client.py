@@ -68,7 +68,7 @@ def test_a_server_that_stays_busy_is_given_up(client: HttpClient, server: FakeSe
 
 @pytest.mark.parametrize("status", [204, 304, 400, 401, 403, 404, 418, 501])
 def test_any_other_status_is_an_error_at_once(client: HttpClient, server: FakeServer, status: int) -> None:
-    """Any other status is an error without a retry; the caller decides what it means."""
+    """A status without a document, from a server that is not busy, is an error at once. The caller interprets it."""
     server.faults["/data"] = [says(status, b"")]
     with pytest.raises(StatusError) as raised:
         read(client, server)
@@ -167,24 +167,26 @@ def test_a_redirect_is_followed(client: HttpClient, server: FakeServer) -> None:
     assert read(client, server, "/moved") == read(client, server, "/moved") == DATA
 
 
-def test_a_redirect_loop_ends(client: HttpClient, server: FakeServer) -> None:
-    """J09: the number of redirects is bounded."""
-    server.faults["/data"] = [redirects("/data")] * 50
+@pytest.mark.parametrize("location", ["/data", ""])
+def test_a_redirect_loop_ends(client: HttpClient, server: FakeServer, location: str) -> None:
+    """J09: the number of redirects is bounded. An empty location leads to the same page again."""
+    server.faults["/data"] = [redirects(location)] * 50
     with pytest.raises(AddressError, match="redirects more than 5 times"):
         read(client, server)
     assert len(server.requests) < 10
 
 
-@pytest.mark.parametrize("location", ["", "http://other.example/x", "file:///etc/passwd", "http://u:p@127.0.0.1/x"])
+@pytest.mark.parametrize("location", ["http://other.example/x", "file:///etc/passwd", "http://u:p@127.0.0.1/x"])
 def test_an_unsafe_redirect_is_not_followed(client: HttpClient, server: FakeServer, location: str) -> None:
-    """J09: a redirect to plain HTTP on another machine, to a file, with a password or to the same page is an error."""
+    """J09: a redirect to plain HTTP on another machine, to a file or with a password is an error at once."""
     server.faults["/data"] = [redirects(location)] * 9
     with pytest.raises(AddressError):
         read(client, server)
+    assert len(server.requests) == 1
 
 
 def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch, client: HttpClient) -> None:
-    """For https, a tunnel is requested from the proxy with its password, which the error does not repeat."""
+    """For https, the client requests a tunnel and sends the proxy's password. The error does not contain it."""
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         monkeypatch.setenv("https_proxy", f"http://user:pass%20word@127.0.0.1:{proxy.getsockname()[1]}")
         seen: list[bytes] = []
@@ -198,8 +200,12 @@ def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch, cli
     assert "pass" not in str(raised.value)
 
 
-def test_plain_http_is_forwarded_by_a_proxy(server: FakeServer) -> None:
-    """For plain HTTP, the proxy in ``proxies`` receives the whole address and the proxy's password."""
+def test_plain_http_is_forwarded_by_a_proxy(monkeypatch: pytest.MonkeyPatch, server: FakeServer) -> None:
+    """A proxy in ``proxies`` is used instead of the environment's proxy.
+
+    For plain HTTP, it receives the whole address of the document, and its own user name and password.
+    """
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     client = HttpClient(Deadline(QUICK), proxies={"http": f"http://user:word@{server.host}"})
     with pytest.raises(StatusError):
         client.open(parse_address("http://mirror.example/debian", allow_plain=True))
@@ -222,7 +228,7 @@ def test_a_proxy_is_bypassed(monkeypatch: pytest.MonkeyPatch, server: FakeServer
 def test_a_proxy_without_a_valid_address_is_an_error(
     monkeypatch: pytest.MonkeyPatch, client: HttpClient, proxy: str
 ) -> None:
-    """An invalid proxy address is an error; one without a host does not mean this machine."""
+    """A proxy address that is invalid or has no host is an error. A missing host does not mean this machine."""
     monkeypatch.setenv("https_proxy", proxy)
     with pytest.raises(UnreachableError, match="the proxy's address"):
         client.get(parse_address("https://registry.example.com/"))

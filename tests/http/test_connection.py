@@ -103,14 +103,14 @@ def read(raw: RawServer, answer: bytes) -> bytes:
 
 @pytest.mark.parametrize("answer", BROKEN, ids=lambda answer: repr(answer[:60]))
 def test_a_broken_response_is_an_error(raw: RawServer, answer: bytes) -> None:
-    """J19: a response that is not HTTP, incomplete, contradictory or too long is an error, and never hangs."""
+    """J19: a response that is incomplete, contradictory, too long or not HTTP is an error. The client does not hang."""
     with pytest.raises(HttpError):
         read(raw, answer)
 
 
 @pytest.mark.parametrize("answer", ODD, ids=lambda answer: repr(answer[:60]))
 def test_an_odd_response_is_read_as_it_is(raw: RawServer, answer: bytes) -> None:
-    """H14: the body is returned as it was sent, even if a header is invalid or says that it is compressed."""
+    """H14: a body is never decompressed. It is read even if a header is invalid. Its chunks are joined."""
     assert read(raw, answer) == b"{}"
 
 

@@ -99,7 +99,7 @@ def test_a_file_that_changes_is_not_mixed(client: HttpClient, server: FakeServer
 
 
 def test_a_file_without_digest_or_version_is_not_resumed(client: HttpClient, server: FakeServer) -> None:
-    """Without a digest and an ``ETag``, an interrupted download fails: two versions could be mixed.
+    """With neither a digest nor an ``ETag``, an interrupted download fails: two versions could be mixed.
 
     A request that fails before the first byte is repeated.
     """
@@ -170,7 +170,7 @@ def test_silence_ends_a_download(client: HttpClient, server: FakeServer) -> None
 def test_a_server_that_drips_is_interrupted(server: FakeServer, header: bytes) -> None:
     """A server that is never silent and never done is stopped by the deadline, in a header and in a body.
 
-    A body without a length that the deadline cuts off is not treated as complete.
+    If the deadline cuts off a body of unknown length, the body is not treated as complete.
     """
     server.faults["/data"] = [drips(header + b"a" * 10_000, 0.05)]
     client = HttpClient(Deadline(Timeouts(read=0.3, total=0.8)))

@@ -139,9 +139,10 @@ def built(engine: Engine, text: str, reference: str) -> str:
 def test_layers_unpack_to_what_the_engine_exports(
     engine: Engine, base_image: ResolvedImage, own_store: ImageStore, name: str
 ) -> None:
-    """Each entry has the type, owner, target and content that it has in a container, and files the same mtime.
+    """An image is unpacked to the same files, directories and links that the engine exports from its container.
 
-    Modes are compared for files and directories. The image's layers delete files, replace files with directories and
+    Types, owners, contents and link targets are equal. So are the modes of files and directories, and the times of
+    files. Special files are not unpacked. The image's layers delete files, replace files with directories and
     the reverse, recreate directories, and create links.
     """
     resolve(engine, base_image.id)

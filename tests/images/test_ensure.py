@@ -1,4 +1,4 @@
-"""Ensure that an image is in the store: from an engine or a registry, or with an error that says how to get it."""
+"""A missing image gets into the store from an engine or a registry, or an error says how to get it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def test_an_image_may_expose_every_port() -> None:
 
 
 def test_a_document_without_end_is_refused_in_fitting_words() -> None:
-    """A document with too many values or levels is refused. It is valid JSON, so the message does not deny that."""
+    """JSON with too many values or levels is refused. The message says that it cannot be read as JSON."""
     deep = b'{"config": ' * 2000 + b"{}" + b"}" * 2000
     for hostile in (config({str(number): {} for number in range(400_000)}), deep):
         with pytest.raises(ImageError, match="cannot be read as JSON"):

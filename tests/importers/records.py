@@ -1,4 +1,4 @@
-"""Small data in the formats of the authors' files, written for these tests, and functions that pack it."""
+"""Small data for tests, in the formats that benchmark authors publish, and functions that pack it into archives."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def tar_of(path: Path, members: dict[str, bytes], *, packed: bool = False) -> Pa
 
 
 def zip_of(path: Path, members: dict[str, bytes]) -> Path:
-    """Write a zip archive. A wheel is one, too."""
+    """Write a zip archive, such as a wheel."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members.items():
             archive.writestr(name, data)

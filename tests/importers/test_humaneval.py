@@ -41,7 +41,7 @@ def test_a_record_becomes_a_row() -> None:
 
 
 def test_what_the_prompt_defines_besides_goes_into_the_tests() -> None:
-    """Imports, helpers with their decorators and constants are copied before the tests; the entry point is not."""
+    """Imports, constants, and helpers with their decorators are copied before the tests. The entry point is not."""
     prompt = (
         "import math\nfrom functools import cache\n\nLIMIT = 3\n\n"
         "@cache\ndef helper(x):\n    return math.floor(x) + LIMIT\n\n"

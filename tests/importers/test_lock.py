@@ -1,4 +1,4 @@
-"""A lock lists the rows of a pack, and rows that differ from the authors' data are refused."""
+"""A lock lists rows with the digests of their records. An imported row whose digest differs is refused."""
 
 from __future__ import annotations
 

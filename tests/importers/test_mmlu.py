@@ -92,7 +92,7 @@ def test_all_problems_are_told_at_once() -> None:
     ("data", "place"), [(b"q,a,\xff,A\n", ":1:5"), (b"\xef\xbb\xbfq,a,b,A\n", ":1:1"), (b"q\0\n", ":1:2")]
 )
 def test_text_that_is_none_is_refused_with_its_place(data: bytes, place: str) -> None:
-    """Text that is not UTF-8, a byte order mark and a NUL byte are refused with their place."""
+    """A byte order mark, a NUL byte, and bytes that are not UTF-8 are refused with their place."""
     error = _error(data)
     assert error.code == "file-encoding"
     assert f"source.csv{place}" in str(error)

@@ -1,4 +1,4 @@
-"""An imported pack is validated like any other, written atomically, and replaces other files only with ``force``."""
+"""An imported pack is validated and written atomically. A different tasks file is replaced only with ``force``."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ def test_another_file_is_not_replaced_without_force(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["tasks.jsonl", "manifest.yaml"])
 @pytest.mark.parametrize("kind", ["directory", "pipe", "dangling link"])
 def test_what_is_no_file_is_not_replaced(tmp_path: Path, name: str, kind: str) -> None:
-    """A directory, FIFO or dangling link with the name of a pack file is kept. It is not written to or waited for."""
+    """Without ``force``, a directory, FIFO or dangling link with the name of a pack file is kept.
+
+    Nothing is written to it, and the import does not wait for it.
+    """
     path = tmp_path / name
     if kind == "directory":
         path.mkdir()

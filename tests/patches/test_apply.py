@@ -51,10 +51,6 @@ REFUSED = {
     "inner ..": _new("src/../../x"),
     "absolute": _new("/etc/cron.d/x"),
     "rename to ..": "diff --git a/f.txt b/../f.txt\nrename from f.txt\nrename to ../f.txt\n",
-    "link, then a file through it": (
-        "diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/tmp\n"
-        "\\ No newline at end of file\n" + _new("l/x")
-    ),
     "gitlink": "diff --git a/sub b/sub\nnew file mode 160000\nindex 0000000..1234567\n--- /dev/null\n+++ b/sub\n"
     "@@ -0,0 +1 @@\n+Subproject commit 1234567890123456789012345678901234567890\n",
     "set-id mode": _new("su", mode="104755"),
@@ -81,7 +77,7 @@ REFUSED = {
 @pytest.mark.parametrize("patch", REFUSED.values(), ids=REFUSED.keys())
 def test_what_no_repository_should_be_given_is_refused(patch: str) -> None:
     """Paths outside the tree or into ``.git``, submodules, set-id modes and malformed patches are refused."""
-    with pytest.raises(PatchError):
+    with pytest.raises(PatchInvalidError):
         apply_patch(patch.encode(), BASE)
 
 
@@ -194,6 +190,10 @@ UNFIT = {
     "no such file": "--- a/nope\n+++ b/nope\n@@ -1 +1 @@\n-x\n+y\n",
     "already there": _new("f.txt"),
     "below a file": _new("f.txt/x"),
+    "link, then a file through it": (
+        "diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/tmp\n"
+        "\\ No newline at end of file\n" + _new("l/x")
+    ),
     "removed with other content": "--- a/f.txt\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-one\n-two\n",
     "a change that ends in none, not at the end": "--- a/n\n+++ b/n\n@@ -4,2 +4,2 @@\n 4\n-5\n+five\n",
     "the first line, elsewhere": "--- a/n\n+++ b/n\n@@ -1,2 +1,2 @@\n-5\n+five\n 6\n",
@@ -209,7 +209,10 @@ UNFIT = {
 
 @pytest.mark.parametrize("patch", UNFIT.values(), ids=UNFIT.keys())
 def test_what_does_not_fit_exactly_does_not_apply(patch: str, tmp_path: Path) -> None:
-    """A patch that does not match exactly, or creates an existing file, is refused completely, as by git."""
+    """A patch is refused completely, as by git, if it does not match exactly or creates an existing file.
+
+    This is also so if it creates a file below a path that is a file or link.
+    """
     with pytest.raises(PatchDoesNotApplyError) as caught:
         apply_patch(patch.encode(), BASE)
     assert caught.value.reason is FailureReason.PATCH_DOES_NOT_APPLY

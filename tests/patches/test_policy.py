@@ -14,7 +14,7 @@ EVERYTHING = PathPolicy(allow_sensitive_paths=("**",))
 
 
 def _paths(delta: dict[bytes, FileVersion | None], policy: PathPolicy | None = None) -> list[str]:
-    base = MemoryTree({b"src/l": FileVersion(b"a", link=True)})
+    base = MemoryTree({b"src/l": FileVersion(b"a", link=True), b"src/f": FileVersion(b"b\n")})
     return [violation.path for violation in violations(delta, base, policy or PathPolicy())]
 
 
@@ -29,7 +29,12 @@ _ORDINARY = "src/a.py docs/ci/x src/testing.py latest/x README.md a/.github my.s
 
 @pytest.mark.parametrize("path", _SENSITIVE.split())
 def test_paths_that_say_what_runs_are_denied_by_default(path: str) -> None:
-    """By default, tests, scripts, lock files and configuration of runners and builds may not be added or removed."""
+    """By default, tests, scripts, lock files and configuration of runners and builds may not be changed.
+
+    They may not be added or removed, either.
+    """
+    changed = violations({path.encode(): FILE}, MemoryTree({path.encode(): FileVersion(b"old\n")}), PathPolicy())
+    assert [violation.path for violation in changed] == [path]
     assert _paths({path.encode(): FILE}) == [path]
     assert _paths({path.encode(): None}) == [path]
     assert _paths({path.encode(): FILE}, EVERYTHING) == []
@@ -52,12 +57,12 @@ def test_nothing_allows_paths_outside_or_into_git(path: bytes) -> None:
 
 
 def test_nothing_allows_links() -> None:
-    """A new link and a link with a new target are violations even if all paths are allowed.
+    """A new link, also in place of a file, and a link with a new target are violations even if all paths are allowed.
 
     A link may be removed or replaced by a file.
     """
     link = FileVersion(b"/etc/passwd", link=True)
-    assert _paths({b"new": link, b"src/l": link}, EVERYTHING) == ["new", "src/l"]
+    assert _paths({b"new": link, b"src/f": link, b"src/l": link}, EVERYTHING) == ["new", "src/f", "src/l"]
     assert _paths({b"src/l": None}) == []
     assert _paths({b"src/l": FILE}) == []
 

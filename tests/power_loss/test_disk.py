@@ -196,8 +196,16 @@ def test_a_tree_is_written_as_it_was_read(root: Path) -> None:
     assert tree_at(root) == tree
 
 
-def test_tests_are_skipped_only_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test is skipped if ``SECUREBENCH_NO_STRACE`` is set, with its value as the reason."""
+def test_tests_are_skipped_only_with_a_reason(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test is skipped if ``SECUREBENCH_NO_STRACE`` is set, with its value as the reason.
+
+    If it is not set, a test without strace fails.
+    """
     monkeypatch.setenv("SECUREBENCH_NO_STRACE", "no ptrace here")
     with pytest.raises(pytest.skip.Exception, match="no ptrace here"):
         require_strace()
+    monkeypatch.delenv("SECUREBENCH_NO_STRACE")
+    monkeypatch.setenv("PATH", str(root))
+    with pytest.raises((AssertionError, pytest.skip.Exception), match="install strace") as caught:
+        record(root, environment={})
+    assert caught.type is AssertionError

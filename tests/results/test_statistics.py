@@ -179,7 +179,8 @@ def test_a_few_tasks_are_not_significant(differences: list[float], stats: Any) -
 
 
 def test_the_bootstrap_is_reproducible_and_refuses_an_empty_comparison() -> None:
-    """The same seed gives the same result, and an empty comparison is an error."""
+    """The same seed gives the same result, another seed another one, and an empty comparison is an error."""
     assert paired_bootstrap([0.5, -0.5, 0.25], seed=4) == paired_bootstrap([0.5, -0.5, 0.25], seed=4)
+    assert paired_bootstrap([0.5, -0.5, 0.25], seed=4) != paired_bootstrap([0.5, -0.5, 0.25], seed=5)
     with pytest.raises(ValueError, match="no tasks"):
         paired_bootstrap([])

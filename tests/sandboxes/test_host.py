@@ -113,10 +113,15 @@ def test_a_link_on_the_way_is_not_followed(
 
 
 def test_removing_a_link_leaves_its_target(sandbox: HostSandbox, host_canary: Path) -> None:
-    """Removing a link that points outside the root is refused, and its target does not change."""
-    (sandbox.root / "link").symlink_to(host_canary)
+    """Removing a link to a file in the root leaves that file. Removing a link that points outside is refused."""
+    sandbox.write("file", b"kept")
+    (sandbox.root / "inside").symlink_to("file")
+    sandbox.remove("inside")
+    assert not sandbox.exists("inside")
+    assert sandbox.read("file") == b"kept"
+    (sandbox.root / "outside").symlink_to(host_canary)
     with pytest.raises(PathPolicyError):
-        sandbox.remove("link")
+        sandbox.remove("outside")
 
 
 def test_a_fifo_blocks_nobody(sandbox: HostSandbox) -> None:

@@ -56,8 +56,13 @@ def test_a_pid_that_is_used_again_is_somebody_else() -> None:
     assert not replace(HERE, start="1").is_alive()
 
 
-def test_another_users_process_is_alive() -> None:
-    """Process 1 is alive, even if this process belongs to another user and may not send it signals."""
+def test_another_users_process_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Process 1 is alive, even if it belongs to another user and this process may not send it signals."""
+
+    def refused(_pid: int, _signal: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refused)
     assert replace(HERE, pid=1, start=start_of(1)).is_alive()
 
 

@@ -84,11 +84,14 @@ def test_a_name_has_no_directory(parts: list[str]) -> None:
     assert "/" not in executable_name("/".join(parts))
 
 
-def test_a_refused_command_does_not_run(scripted: Sandbox) -> None:
-    """A refused command raises ``CommandDeniedError``, which counts as a failure of the candidate."""
-    sandbox = PolicySandbox(scripted, CommandPolicy(deny=("chroot",)))
+def test_a_refused_command_does_not_run() -> None:
+    """A refused command is not run. It raises ``CommandDeniedError``, which counts as a failure of the candidate."""
+    driver = ScriptedDriver()
+    beneath = driver.create(SandboxSpec(image=driver.resolve_image(DEFAULT_IMAGE)))
+    sandbox = PolicySandbox(beneath, CommandPolicy(deny=("chroot",)))
     with pytest.raises(CommandDeniedError) as raised:
         sandbox.run(command("chroot", "/"))
+    assert driver.commands == []
     assert isinstance(raised.value, CandidateError)
     assert raised.value.code == "command-denied"
     assert (raised.value.reason, raised.value.phase) == (

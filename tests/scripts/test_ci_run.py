@@ -25,7 +25,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePrograms:
     programs.borrow("bash", "env", "dirname", "mktemp", "rm", "sh", "sleep", "tail", "grep", "mkdir", "cat", "touch")
     environment = tmp_path / ".venv" / "bin"
     environment.mkdir(parents=True)
-    programs.add("down", 'echo "state $SECUREBENCH_ENGINE_STATE" >>"$0.state"')
+    programs.add("down", 'echo "$SECUREBENCH_ENGINE_STATE" >"$0.state"')
     (programs.directory / "down").rename(environment / "python")
     return programs
 
@@ -40,12 +40,13 @@ def _run(tmp_path: Path) -> subprocess.CompletedProcess[str]:
 def test_it_runs_the_developers_command_and_stops_the_engine(
     programs: FakePrograms, tmp_path: Path, status: int
 ) -> None:
-    """The exit code is that of 'make test'. The engine is stopped whether 'make test' passes or fails."""
+    """The exit code is that of 'make test'. Its engine is stopped whether 'make test' passes or fails."""
     programs.add("make", f'echo "$SECUREBENCH_ENGINE_STATE" >"{tmp_path}/state"; exit {status}')
     assert _run(tmp_path).returncode == status
     assert programs.called() == ["make test", "down scripts/engine.py down"]
     state = (tmp_path / "state").read_text().strip()
     assert state.startswith(str(tmp_path)), "an engine of its own, so that no other is stopped"
+    assert (tmp_path / ".venv" / "bin" / "python.state").read_text().strip() == state
     assert not Path(state).exists()
 
 

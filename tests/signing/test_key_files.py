@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from securebench.errors import ConfigError, StorageError
+from securebench.fs.durable import write_all
 from securebench.signing import key_files
 from securebench.signing.key_files import create_key, default_key_file, load_public, load_signer, public_file
 from securebench.signing.keys import PrivateKey
@@ -73,11 +74,14 @@ def test_nothing_is_overwritten(present: str, kind: str, tmp_path: Path) -> None
     assert kind != "file" or path.read_text() == "precious"
 
 
-def test_a_full_disk_leaves_no_half_of_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If writing a key fails, for example because the disk is full, no file is left."""
+@pytest.mark.parametrize("start", [b"ssh-ed25519 ", b"-----BEGIN PRIVATE KEY-----"])
+def test_a_full_disk_leaves_no_half_of_a_key(start: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If writing the public or the private key fails, for example because the disk is full, no file is left."""
 
-    def fail(_descriptor: int, _data: bytes) -> None:
-        raise OSError(28, "No space left on device")
+    def fail(descriptor: int, data: bytes) -> None:
+        if data.startswith(start):
+            raise OSError(28, "No space left on device")
+        write_all(descriptor, data)
 
     monkeypatch.setattr(key_files, "write_all", fail)
     with pytest.raises(StorageError, match=r"cannot write .*: No space left on device") as error:

@@ -192,8 +192,12 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "securebench[sigstore]" in str(refused.value)
 
 
-def test_a_damaged_trust_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error for a trust configuration that cannot be read names its file."""
-    monkeypatch.setenv(TRUST_VARIABLE, str(tmp_path / "none.json"))
-    with pytest.raises(ConfigError, match=r"none\.json"):
+@pytest.mark.parametrize("content", [None, b"", b"{", b"{}", b"\xff"])
+def test_a_damaged_trust_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None) -> None:
+    """The error for a trust configuration that is missing or invalid names its file."""
+    monkeypatch.setenv(TRUST_VARIABLE, str(tmp_path / "trust.json"))
+    if content is not None:
+        (tmp_path / "trust.json").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"trust\.json") as refused:
         trust_config()
+    assert refused.value.code == "sigstore-failed"

@@ -48,9 +48,11 @@ def test_another_statement_is_refused(change: Callable[[dict[str, Any]], object]
 
 
 def test_only_the_canonical_form_is_accepted() -> None:
-    """A statement with additional white space or a repeated key is refused."""
+    """A statement with additional white space, another order of keys or a repeated key is refused."""
     data = STATEMENT.to_bytes()
-    for other in (data.replace(b":", b": ", 1), data + b"\n", json.dumps(json.loads(data)).encode()):
+    content = json.loads(data)
+    reordered = json.dumps(dict(reversed(content.items())), separators=(",", ":"))
+    for other in (data.replace(b":", b": ", 1), data + b"\n", json.dumps(content).encode(), reordered.encode()):
         with pytest.raises(ValueError, match="not an in-toto statement"):
             Statement.from_bytes(other)
     with pytest.raises(ValueError, match="duplicate key"):

@@ -185,8 +185,10 @@ def test_another_build_of_the_same_version_is_the_same_agent(root: Path) -> None
     header = json.loads((root / "results" / HEADER).read_text())
     assert header["decisive"]["agent"]["integrity"] == {**glibc, **musl}
     other: dict[str, JsonValue] = {"linux-x64-musl": "sha512-other"}
+    producer = FakeProducer(agent={**AGENT, "integrity": other})
     with pytest.raises(ConfigError, match=r"agent\.integrity\.linux-x64-musl"):
-        run(root, parts=make_parts(FakeProducer(agent={**AGENT, "integrity": other})), resume=True)
+        run(root, parts=make_parts(producer), resume=True)
+    assert not producer.views
 
 
 @pytest.mark.parametrize("error", [ConfigError("no key", code="key-missing"), ImageError("no libc")])
@@ -488,4 +490,5 @@ def test_a_rejected_key_leaves_an_empty_directory(root: Path) -> None:
     assert run(root, parts=make_parts(producer), resume=True, limit=2).passed == 2
     with pytest.raises(ConfigError, match="no such key"):
         run(root, parts=make_parts(producer), resume=True)
+    assert not producer.views
     assert run(root, resume=True).passed == 6

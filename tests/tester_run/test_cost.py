@@ -186,8 +186,11 @@ def test_the_harness_that_runs_knows_the_prices(root: Path) -> None:
 
 
 def test_a_price_table_must_be_valid(root: Path) -> None:
-    """An invalid price table is refused, even if the agent has no model."""
+    """An invalid price table is refused before the run starts, even if the agent has no model."""
     table = root / "prices.yaml"
     table.write_text("models: {}\n")
+    producer = FakeProducer()
     with pytest.raises(ConfigError, match="date"):
-        run(root, price_table=table)
+        run(root, parts=make_parts(producer), price_table=table)
+    assert not producer.views
+    assert not (root / "results").exists()

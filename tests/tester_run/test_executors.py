@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 from click.testing import CliRunner
 
+from fault_hooks import hooked
 from securebench import plugins
 from securebench.cli import run_command
 from securebench.errors import ConfigError
 from securebench.executors.base import Executor
 from securebench.executors.local import LocalExecutor
-from securebench.results.run_directory.header import read_header
+from securebench.faults import FaultPoint
+from securebench.results.run_directory.header import HEADER, read_header
 from securebench.results.summary import RunEnd
 from securebench.strict_input.models import WireModel
 from securebench.tester_run.worker import work
-from tester_run.running import make_parts, records, run, write_run
+from tester_run.running import records, run, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -184,16 +186,22 @@ def test_an_assignment_of_other_settings_is_refused(tmp_path: Path) -> None:
 def test_an_entry_needs_its_run(tmp_path: Path) -> None:
     """A worker in a process that cannot find the header of the run fails before it executes a task."""
     write_run(tmp_path, 1)
-    taken: list[bytes] = []
+    header, codes, begun = tmp_path / "results" / HEADER, list[str | None](), list[str]()
 
-    class Noting(LocalExecutor):
+    def note(point: FaultPoint, subject: str) -> None:
+        if point is FaultPoint.TASK_STARTED:
+            begun.append(subject)
+
+    class Hiding(LocalExecutor):
         def run(self, assignments: Iterable[bytes], worker: Worker, **flags: Any) -> Generator[bytes]:
-            taken.append(worker.settings)
-            return super().run(assignments, worker, **flags)
+            for assignment in assignments:
+                header.rename(tmp_path / "hidden")
+                with hooked(note), pytest.raises(ConfigError) as missing:
+                    work(worker.settings, assignment)
+                (tmp_path / "hidden").rename(header)
+                codes.append(missing.value.code)
+                yield worker(assignment)
 
-    plugins.register("executors", "noting", Noting)
-    run(tmp_path, executor="noting", parts=make_parts())
-    (tmp_path / "results" / "run.json").unlink()
-    with pytest.raises(ConfigError) as missing:
-        work(taken[0], b"{}")
-    assert missing.value.code in {"output-dir-unusable", "agent-dir-missing"}
+    plugins.register("executors", "hiding", Hiding)
+    assert run(tmp_path, executor="hiding").total.passed == 1
+    assert (codes, begun) == (["output-dir-unusable"], [])

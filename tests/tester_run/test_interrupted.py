@@ -52,7 +52,10 @@ def started(root: Path, mode: str, stderr: int = subprocess.PIPE) -> Iterator[su
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_the_first_signal_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    """After the first signal, sandboxes end, no task starts, and only finished tasks have records (L12)."""
+    """After the first signal, sandboxes end, no task starts, and only finished tasks have records (L12).
+
+    The run can be resumed, and then runs only the other tasks.
+    """
     with started(tmp_path, "ends") as process:
         start = time.monotonic()
         process.send_signal(number)
@@ -62,6 +65,9 @@ def test_the_first_signal_ends_cleanly(tmp_path: Path, number: signal.Signals) -
     assert process.returncode == 0
     assert "press Ctrl-C again" in err
     assert [record["verification_status"] for record in records(tmp_path)] == ["passed", "passed"]
+    producer = FakeProducer()
+    assert run(tmp_path, resume=True, parts=make_parts(producer)).passed == 6
+    assert len(producer.views) == 4
 
 
 def test_the_second_signal_ends_at_once(tmp_path: Path) -> None:

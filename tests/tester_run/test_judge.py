@@ -80,7 +80,7 @@ def problems(directory: Path, pack: BenchmarkPack | None = None) -> list[str]:
 
 
 def test_a_judge_grades_with_its_key_outside(tmp_path: Path) -> None:
-    """Votes, tokens, cost and assurance are recorded. Outside ``verifier-output``, no file has the key or criteria."""
+    """Votes, tokens, cost and assurance are recorded. No file has the key; only ``verifier-output`` has criteria."""
     with judging() as provider:
         prices = {"input": 0.5, "output": 2}
         write_judged_run(tmp_path, provider.url, tasks=2, prices=prices)
@@ -103,9 +103,11 @@ def test_a_judge_grades_with_its_key_outside(tmp_path: Path) -> None:
     assert f"Judge model: {MODEL} (chat_completions): not calibrated" in lines
     (words, _) = (path.read_text() for path in (tmp_path / "results" / "verifier-output").iterdir())
     assert words.count("It names it, or not.") == 3
-    shutil.rmtree(tmp_path / "results" / "verifier-output")
-    kept = b"".join(path.read_bytes() for path in tmp_path.joinpath("results").rglob("*") if path.is_file()).decode()
-    for secret in (KEY, CRITERIA, "Small molecules", "It names it"):
+    results = tmp_path / "results"
+    assert not [path for path in results.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+    shutil.rmtree(results / "verifier-output")
+    kept = b"".join(path.read_bytes() for path in results.rglob("*") if path.is_file()).decode()
+    for secret in (CRITERIA, "Small molecules", "It names it"):
         assert secret not in kept
     logged = [json.loads(line) for line in (tmp_path / "results" / EGRESS_LOG).read_text().splitlines()]
     assert len([line for line in logged if line["judge"] and line["task_id"] == "task-0"]) == 3

@@ -124,7 +124,6 @@ def test_an_image_that_is_gone_is_told_before_any_task(tmp_path: Path, oci_drive
     assert one.written() == 0
 
 
-@needs_root
 def test_tests_that_do_not_compile_stop_the_run_before_any_task(tmp_path: Path, oci_driver: OciDriver) -> None:
     """D97: tests that the host's Python cannot compile stop the run before any agent runs."""
     one = RealRun(tmp_path, oci_driver, rounds=1)
@@ -154,6 +153,7 @@ def _give_code_tests(root: Path, tests: str) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+@needs_root
 def test_no_room_to_unpack_an_image(tmp_path: Path, oci_driver: OciDriver, images: Path) -> None:
     """A full disk below the store ends the run before any task, and the next run uses no half-unpacked image (L07)."""
     one = RealRun(tmp_path / "one", oci_driver, rounds=1)

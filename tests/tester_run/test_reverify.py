@@ -446,8 +446,9 @@ class _StopError(Exception):
 
 
 def test_interrupted_and_resumed(root: Path) -> None:
-    """Records written before a crash are kept, and resuming completes the result."""
-    run(root, parts=make_parts(answers(task_1="wrong", task_3=agent_failure())))
+    """Records written before a crash are kept, and resuming judges only candidates without a record."""
+    parts = make_parts(answers(task_1="wrong", task_3=agent_failure()), verifier_for=lambda *_: FakeVerifier())
+    run(root, parts=parts)
     left = [2]
 
     def crash(point: FaultPoint, _subject: str) -> None:
@@ -456,13 +457,13 @@ def test_interrupted_and_resumed(root: Path) -> None:
             raise _StopError
 
     with hooked(crash), pytest.raises(_StopError):
-        again(root)
+        again(root, parts=parts)
     kept = (root / "results.reverified" / JOURNAL).read_bytes()
     with pytest.raises(ConfigError, match="pass --resume"):
-        again(root)
+        again(root, parts=parts)
     verifier = FakeVerifier()
-    result = again(root, resume=True)
-    assert not verifier.judged
+    result = again(root, resume=True, parts=make_parts(verifier_for=lambda *_: verifier))
+    assert [view.task_id for view in verifier.views] == ["pack/task-2"]
     assert same(result) == (3, 0, 1)
     assert (root / "results.reverified" / JOURNAL).read_bytes().startswith(kept)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import gc
 import hashlib
@@ -346,14 +347,14 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 def test_changed_settings_are_refused_by_name(root: Path) -> None:
     """The error names each changed setting, with both values of a number; texts may be secret and are not shown."""
+    path, begun = root / "tester.yaml", "command: [agent]\n    artifact_path: a-secret"
+    path.write_text(path.read_text().replace("command: [agent]", begun))
     run(root, limit=1)
-    text = (root / "tester.yaml").read_text()
-    changed = text.replace("command: [agent]", "command: [agent]\n    timeout_seconds: 77\n    artifact_path: a-secret")
-    (root / "tester.yaml").write_text(changed)
+    path.write_text(path.read_text().replace(begun, f"{begun}-2\n    timeout_seconds: 77"))
     with pytest.raises(ConfigError) as caught:
         run(root, resume=True)
-    path, timeout = sorted(problem.message for problem in caught.value.problems)
-    assert path == "cannot continue the run: harness.config.artifact_path is not the same as when the run began"
+    artifact, timeout = sorted(problem.message for problem in caught.value.problems)
+    assert artifact == "cannot continue the run: harness.config.artifact_path is not the same as when the run began"
     assert timeout.startswith("cannot continue the run: harness.config.timeout_seconds was ")
     assert timeout.endswith(" when the run began, and is 77.0 now")
     assert "a-secret" not in (root / "results" / "run.json").read_text()
@@ -435,7 +436,7 @@ def test_workers_and_comments_are_no_change(root: Path) -> None:
 
 
 def test_a_dropped_record_is_noticed(root: Path) -> None:
-    """A closed run that lost its last record is not resumed. Without the closing, the task is run again (M03)."""
+    """A closed run that lost its last record is not resumed. Without the closing, only that task runs again (M03)."""
     run(root)
     journal = root / "results" / JOURNAL
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
@@ -444,7 +445,9 @@ def test_a_dropped_record_is_noticed(root: Path) -> None:
     reopen(root / "results")  # as if the run had been killed before its last record
     header = json.loads((root / "results" / HEADER).read_text())
     assert (header["decisive"]["pack"]["tasks"], header["information"]["planned"]) == (6, 6)
-    assert run(root, resume=True).passed == 6
+    producer = FakeProducer()
+    assert run(root, resume=True, parts=make_parts(producer)).passed == 6
+    assert [view.task_id for view in producer.views] == ["pack/task-5"]
 
 
 def test_a_pack_that_changes_under_the_run(root: Path) -> None:
@@ -526,9 +529,9 @@ def test_a_changed_hidden_file_is_used_by_nobody(tmp_path: Path, evals: dict[str
 
     @driver.program("sh")
     def check(context: ProgramContext) -> None:
-        file = context.path("securebench/evaluation_inputs/state.json")
-        read.append(file.read_text() if file.exists() else "[1, 2]")
-        context.stdout.write(read[-1])
+        files = (context.path(f"securebench/{lane}/state.json") for lane in ("evaluation_inputs", "evaluator"))
+        read.extend(file.read_text() for file in files if file.exists())
+        context.stdout.write("[1, 2]")
 
     def leave(_: int, view: AgentView, context: ProduceContext) -> AgentResult:
         if view.task_id.endswith("-4"):
@@ -546,7 +549,7 @@ def test_a_changed_hidden_file_is_used_by_nobody(tmp_path: Path, evals: dict[str
     hidden.write_text("[1, 2]")
     again = run(tmp_path, parts=make_parts(FakeProducer(hook=leave), driver), resume=True)
     assert (again.passed, again.errors, again.problems) == (6, 0, summary.problems)
-    assert set(read) == {"[1, 2]"}
+    assert read == (["[1, 2]"] * 6 if "test_files" in evals else [])  # the checker never sees the expected state
 
 
 def test_a_rubric_in_prose_costs_no_agent(tmp_path: Path) -> None:
@@ -846,16 +849,27 @@ def test_verifier_output_is_shown(root: Path) -> None:
 
 
 def test_hidden_values_are_nowhere_in_the_directory(tmp_path: Path) -> None:
-    """A hidden answer occurs in no file of the run directory, neither as text nor in hexadecimal (F13)."""
+    """No file of a run has hidden values as text, hexadecimal or base64, even if the agent prints them (F13)."""
     write_run(tmp_path, 1)
-    canary = "CANARY-5d1f7c9be2"
-    one = row("pack/one") | {"eval": {"accepted_answers": [canary, "right"]}}
-    (tmp_path / "pack/tasks.jsonl").write_text(json.dumps(one) + "\n")
-    run(tmp_path)
-    for path in (tmp_path / "results").rglob("*"):
-        data = path.read_bytes() if path.is_file() else b""
-        assert canary.encode() not in data
-        assert canary.encode().hex().encode() not in data
+    answer, phrase = b"CANARY-5d1f7c9be23", b"CANARY-80a4e6d3f19"
+    rubric = {"type": "contains_any", "accepted_answers": [phrase.decode(), "right"]}
+    rows = [
+        row("pack/answer") | {"eval": {"accepted_answers": [answer.decode(), "right"]}},
+        row("pack/phrase", "free_response") | {"input": {"prompt": "?"}, "eval": {"rubric": rubric}},
+    ]
+    (tmp_path / "pack/tasks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+
+    def leak(_: int, view: AgentView, context: ProduceContext) -> AgentResult:
+        hidden = answer if view.task_id == "pack/answer" else phrase
+        text = f"It is {hidden.decode()} or {hidden.hex()} or {base64.b64encode(hidden).decode()}.\n"
+        return AgentResult(candidate=seal(context.store, "right"), stdout=text, stderr=text, trajectory=text)
+
+    assert run(tmp_path, parts=make_parts(FakeProducer(hook=leak))).passed == 2
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file())
+    assert kept.count(b"It is ") == 6
+    for hidden in (answer, phrase):
+        shifted = [base64.b64encode(b" " * shift + hidden)[4:24] for shift in range(3)]
+        assert not [form for form in (hidden, hidden.hex().encode(), *shifted) if form in kept]
 
 
 def test_metadata_is_not_copied_into_records(tmp_path: Path) -> None:

@@ -95,14 +95,13 @@ def test_a_run_is_signed_only_if_the_user_wants_that(root: Path) -> None:
 
 
 def test_a_stopped_run_is_signed(root: Path) -> None:
-    """A run with errors is signed, and is signed again after it was resumed."""
+    """A run that stopped after too many errors is signed, and is signed again after it was resumed."""
 
-    def hook(number: int, *_: object) -> None:
-        if number >= 3:
-            raise EngineError("gone")
+    def hook(*_: object) -> None:
+        raise EngineError("gone")
 
     summary = run(root, parts=make_parts(FakeProducer(hook=hook)), sign=SIGNER)
-    assert summary.errors
+    assert (summary.ending, summary.errors, summary.total.not_run) == (RunEnd.STOPPED, 5, 1)
     assert is_signed(root / "results")
     before = (root / "results" / ENVELOPE_FILE).read_bytes()
     assert run(root, resume=True, sign=SIGNER).passed == 6
@@ -200,6 +199,11 @@ class SignedSuite:
         return SuiteAttestation(self.directory, suite)
 
 
+def contents(directory: Path) -> dict[Path, bytes]:
+    """Return the content of each file in a directory, by path."""
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
 def test_every_run_of_a_suite_is_signed(root: Path) -> None:
     """Each run of a suite and the suite itself are signed with the same key."""
     suite = SignedSuite(root)
@@ -229,16 +233,20 @@ def test_a_resumed_suite_has_a_valid_signature_or_none(root: Path) -> None:
 
 @pytest.mark.parametrize("signer", [None, KeySigner(PrivateKey.new())])
 def test_a_signed_suite_is_resumed_only_by_its_signer(signer: KeySigner | None, root: Path) -> None:
-    """Resuming a signed suite is refused without its key, or if the suite was changed after it was signed."""
+    """Resuming is refused without the suite's key, or if the suite changed after it was signed. No file is changed."""
     suite = SignedSuite(root)
     suite.run(limit=1, sign=SIGNER)
+    before = contents(suite.directory)
     with pytest.raises(ConfigError) as refused:
         suite.run(resume=True, sign=signer)
-    assert refused.value.code in {"resume-signed", "signature-invalid"}
+    assert refused.value.code == ("signature-invalid" if signer else "resume-signed")
     assert suite.is_signed()
+    assert contents(suite.directory) == before
     shutil.rmtree(suite.directory / "pack" / "wrong")
+    before = contents(suite.directory)
     with pytest.raises(ConfigError, match=r"pack/wrong/run.json' was signed, but is missing"):
         suite.run(resume=True, sign=SIGNER)
+    assert contents(suite.directory) == before
 
 
 def test_a_suite_whose_runs_are_not_all_signed_is_not_signed(root: Path) -> None:

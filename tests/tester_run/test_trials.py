@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -77,8 +78,13 @@ def test_each_trial_has_its_own_files(root: Path) -> None:
 
 
 def test_trials_of_one_task_run_at_the_same_time(root: Path) -> None:
-    """With more workers than tasks, two trials of a task do not disturb each other."""
-    run(root, trials=8, workers=4, parts=make_parts(FakeProducer(trajectory="{}")))
+    """With four workers and two tasks, four trials run at once, and two of the same task do not disturb each other."""
+    four = threading.Barrier(4)
+
+    def hook(*_: object) -> None:
+        four.wait(timeout=10)  # raises an error unless four trials get here
+
+    run(root, trials=8, workers=4, parts=make_parts(FakeProducer(hook=hook, trajectory="{}")))
     assert sorted(order(root)) == [(f"task-{task}", trial) for task in (0, 1) for trial in range(1, 9)]
     paths = {record["provenance"]["trajectory"]["path"] for record in records(root)}
     assert len(paths) == 16
@@ -145,14 +151,18 @@ def test_an_error_is_redone_for_its_trial_alone(root: Path) -> None:
 
 
 def test_a_budget_is_for_one_trial(root: Path) -> None:
-    """The second trial of a task starts with no tokens spent, like the first."""
+    """Each trial of a task starts with no tokens spent, although earlier trials have spent some."""
     spent: list[tuple[int, int]] = []
 
-    def hook(_: int, __: AgentView, context: ProduceContext) -> None:
+    def hook(_: int, __: AgentView, context: ProduceContext) -> AgentResult:
         spent.append((context.trial, context.spent.tokens))
+        return AgentResult(candidate=seal(context.store, "right"), metadata={"usage": {"input_tokens": 7}})
 
-    run(root, trials=2, limit=1, parts=make_parts(FakeProducer(hook=hook)))
-    assert spent == [(1, 0), (2, 0)]
+    parts = make_parts(FakeProducer(hook=hook))
+    run(root, trials=2, limit=1, workers=1, parts=parts)
+    run(root, trials=3, limit=1, workers=1, parts=parts, resume=True)  # begins when the tokens above are recorded
+    assert spent == [(1, 0), (2, 0), (3, 0)]
+    assert [record["provenance"]["spent"]["input_tokens"] for record in records(root)] == [7, 7, 7]
 
 
 def test_a_resumed_run_may_have_more_trials_but_not_fewer(root: Path) -> None:

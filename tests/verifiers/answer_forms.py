@@ -663,7 +663,7 @@ WRONG_CHOICES: Final = (
     "<answer>A</answer>\nB?",
     "\\boxed{A, B}",
     "\\boxed{A}\\boxed{B}",
-    '{"answer": ["B"]}',
+    '{"answer": ["A", "B"]}',
     '{"answer": "A or B"}',
     "B was my first guess, but C",
     "Answer: B... no, C",
@@ -695,7 +695,7 @@ WRONG_CHOICES: Final = (
     "Wrong: the answer is B",
     "The following is a lie:\nThe answer is B",
 )
-"""Texts that must not pass as the choice B, Paris, except ``{"answer": ["B"]}``, which the test leaves out."""
+"""Texts that must not pass as the choice B, Paris."""
 
 RIGHT_CHOICES: Final = (
     "B",

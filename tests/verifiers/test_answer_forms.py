@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.authors_data import data_folder
+from bounds import processor_seconds
 from securebench.verifiers.text.multiple_choice import judge_choice
 from securebench.verifiers.text.short_answer import ExpectedAnswer, judge_short_answer
 from securebench.verifiers.text.wording import question_words
@@ -39,9 +39,7 @@ CITIES = ["Lyon", "Paris", "Nice", "Lille"]
 OTHER_UNITS = re.compile(r"(?i)how old|how (?:many|long)\b.*\b(?:year|month|week|day|minute|second)|in seconds")
 """Questions that ask for another unit of time than hours."""
 
-UNIT_FORMS = frozenset(
-    {"percent", "unit of money", "things", "unit of time", "unit in signs", "attached unit", "JSON with a unit"}
-)
+UNIT_FORMS = frozenset({"percent", "unit of money", "things", "unit of time", "unit in signs", "JSON with a unit"})
 
 OTHER_LENGTHS = re.compile(
     r"(?i)how fast|\b(?:how (?:far|many|long|tall)|in|what)\b.*\b(?:meters|feet|miles|inches|centimeters|yards|mph)\b"
@@ -115,7 +113,7 @@ def test_other_lists_hedges_and_second_answers_fail() -> None:
     """E03, E04: lists of answers, hedges and second answers, written to deceive the verifiers, fail."""
     assert [text for text in WRONG_NUMBERS if _apples(text)] == []
     assert [text for text in WRONG_PRICES if _price(text)] == []
-    assert [text for text in WRONG_CHOICES if _city(text) and text != '{"answer": ["B"]}'] == []
+    assert [text for text in WRONG_CHOICES if _city(text)] == []
     wrong = (
         text
         for text in WRONG_WORDS
@@ -205,13 +203,12 @@ def test_gsm8k_answer_before_its_working(gsm8k: list[tuple[str, str, str]], form
     "part", ["Answer: 1\n", "1.1 \u2248 1 ", "1 times 1 is ", "by 1 = ", "<<1>>1", "would you like "]
 )
 def test_hostile_texts_take_time_in_proportion(part: str) -> None:
-    """E09: texts of repeated cues, roundings, equations or calculations are judged within ten seconds."""
-    started = time.perf_counter()
-    for size in (9_900, 250_000):
-        text = part * (size // len(part))
-        judge_short_answer(text, ExpectedAnswer(("42",), Fraction(0), f"{COUNT} 1 by 1, or 42?"))
-        judge_choice(text, CITIES, frozenset({1}))
-    assert time.perf_counter() - started < 10
+    """E09: texts of repeated cues, roundings, equations or calculations are judged in ten processor seconds."""
+    with processor_seconds(10):
+        for size in (9_900, 250_000):
+            text = part * (size // len(part))
+            judge_short_answer(text, ExpectedAnswer(("42",), Fraction(0), f"{COUNT} 1 by 1, or 42?"))
+            judge_choice(text, CITIES, frozenset({1}))
 
 
 @pytest.fixture(scope="module")
@@ -222,14 +219,12 @@ def gsm8k() -> list[tuple[str, str, str]]:
     return [(row["question"], row["answer"].rpartition("#### ")[2].strip(), row["answer"]) for row in rows]
 
 
-@pytest.mark.parametrize("name", NUMBER_FORMS)
+@pytest.mark.parametrize("name", [name for name in NUMBER_FORMS if name != "attached unit"])
 def test_gsm8k(gsm8k: list[tuple[str, str, str]], name: str) -> None:
     """Each form of the gold answer is accepted or not, as the table says, unless its unit does not fit the question."""
     form, passes = NUMBER_FORMS[name]
     for question, gold, _ in gsm8k:
         if name == "unit of time" and OTHER_UNITS.search(question):
-            continue
-        if name == "attached unit":
             continue
         if name in {"about before a box", "rounded", "approximately"} and "round" in question:
             continue

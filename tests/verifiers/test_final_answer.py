@@ -44,7 +44,7 @@ from securebench.verifiers.text.wording import boxes, plain, position, unwrapped
     ],
 )
 def test_the_final_answer_is_what_follows_the_last_cue_or_the_last_line(text: str, expected: tuple[str, ...]) -> None:
-    """E08: a final answer is marked or follows the last cue. Else it is the last or first line, or the whole text."""
+    """E08: a final answer is marked or follows the last cue. Else the last line, the first and all are tried."""
     assert tuple(unwrapped(reading.answer) for reading in readings(text)) == expected
 
 
@@ -178,9 +178,12 @@ def test_a_phrase_is_found_word_for_word(part: tuple[str, ...], expected: int) -
     assert position(part, ("a", "b", "b", "b", "c")) == expected
 
 
-@given(st.text())
+_LINES = st.sampled_from(["Answer: 5", "The answer is 6", "so it is 7", "because 8", "Answer: 9; " + "x: " * 20, "\n"])
+
+
+@given(st.text() | st.lists(_LINES, max_size=6).map("\n".join))
 def test_reading_never_raises(text: str) -> None:
     """A15: reading a random text raises no error, and returns a bounded number of readings and parts."""
-    assert len(readings(text)) <= 3
+    assert len(readings(text)) <= 4
     assert all(len(list(reading.parts())) <= MAX_PARTS + 1 for reading in readings(text))
     assert len(words(text)) <= len(text)

@@ -20,6 +20,8 @@ from securebench.verifiers.text.multiple_choice import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from securebench.resources import JsonValue
 
 CITIES = ["Lyon", "Paris", "Nice", "Lille"]
@@ -253,9 +255,13 @@ class _Bomb:
         "$(touch planted)",
     ],
 )
-def test_a_candidate_is_never_evaluated_or_deserialised(text: str) -> None:
-    """A20, A21: a pickle, YAML tag, expression, format or shell string is just a wrong answer."""
+def test_a_candidate_is_never_evaluated_or_deserialised(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A20, A21: a pickle, YAML tag, expression, format or shell string is just a wrong answer. It creates no file."""
+    monkeypatch.chdir(tmp_path)
     assert _reason(text, CITIES, "B") is FailureReason.WRONG_ANSWER
+    assert list(tmp_path.iterdir()) == []
 
 
 @given(st.text(st.characters(), max_size=300))

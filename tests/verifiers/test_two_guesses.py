@@ -166,7 +166,7 @@ def test_an_equation_that_explains_names_no_other_choice(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["3/4 \u2014 2*2 = 5", "35% \u2014 2*2 = 5", "3/4. 2*2 = 5"])
-def test_an_answer_that_is_no_plain_number_excludes_the_number_after_it(text: str) -> None:
+def test_an_answer_that_is_no_plain_number_is_not_accepted_beside_an_equation(text: str) -> None:
     """A fraction or percentage before an equation is not accepted. At most the result of the equation is."""
     golds = ("3/4", "35%", "5")
     assert [gold for gold in golds if judge_short_answer(text, ExpectedAnswer((gold,))).reason is None] in ([], ["5"])

@@ -13,9 +13,9 @@ import pytest
 from image_archives import directory, file, hard_link, special, symlink
 from securebench.errors import InfrastructureError
 from securebench.fs.safe_open import TreeRefusal, TreeRefusedError
-from securebench.fs.walk import TreeLimits
+from securebench.fs.walk import TreeEntry, TreeLimits
 from securebench.patches.model import FileVersion
-from securebench.sandboxes.collected import CollectedArchive, CollectedLayer
+from securebench.sandboxes.collected import TRUSTED_OPAQUE, CollectedArchive, CollectedLayer
 from securebench.workspaces.changes import read_changes
 from securebench.workspaces.image_tree import HostTree
 
@@ -55,10 +55,12 @@ def upper(tmp_path: Path) -> Path:
     return tmp_path / "upper"
 
 
-def _layer(pristine: HostTree, upper: Path, *, whole: bool = False, limits: TreeLimits | None = None) -> Delta:
+def _layer(
+    pristine: HostTree, upper: Path, *, whole: bool = False, opaque: str = OPAQUE, limits: TreeLimits | None = None
+) -> Delta:
     descriptor = os.open(upper, os.O_RDONLY)
     try:
-        layer = CollectedLayer(descriptor, OPAQUE, whole=whole)
+        layer = CollectedLayer(descriptor, opaque, whole=whole)
         return read_changes(layer, pristine, *([limits] if limits else [])).delta
     finally:
         os.close(descriptor)
@@ -116,10 +118,15 @@ class TestLayers:
         assert _layer(pristine, upper) == {b"a/deep/two": None}
 
     def test_the_other_attribute_is_data(self, pristine: HostTree, upper: Path) -> None:
-        """An attribute other than the one that the layer names does not make a directory opaque."""
+        """H17: an attribute other than the one that the layer names does not make a directory opaque.
+
+        This also holds for the name that user namespaces use, which processes in the sandbox can set.
+        """
         (upper / "a").mkdir()
         os.setxattr(upper / "a", "user.x", b"y")
         assert _layer(pristine, upper) == {}
+        os.setxattr(upper / "a", OPAQUE, b"y")
+        assert _layer(pristine, upper, opaque=TRUSTED_OPAQUE) == {}
 
     def test_a_directory_that_is_whole(self, pristine: HostTree, upper: Path) -> None:
         """If the directory itself was replaced, files that the new one lacks are deleted, except ``.git``."""
@@ -246,8 +253,13 @@ class TestBothForms:
             _archive(pristine, *parts, limits=limits)
         assert of_layer.value.refusal is of_archive.value.refusal is TreeRefusal.TOO_LARGE
 
-    def test_a_sparse_file_is_not_read(self, pristine: HostTree, upper: Path) -> None:
-        """H07: a sparse file that is larger than the limit for all changes is refused because of its size."""
+    def test_a_sparse_file_is_not_read(self, pristine: HostTree, upper: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """H07: a sparse file that is larger than the limit for all changes is refused for its size, and is not read."""
+
+        def chunks(entry: TreeEntry) -> Iterator[bytes]:
+            return iter(lambda: pytest.fail(f"{entry.path!r} is read"), b"")
+
+        monkeypatch.setattr(TreeEntry, "chunks", chunks)
         with (upper / "sparse").open("wb") as sparse:
             sparse.truncate(4 * 1024**3)
         with pytest.raises(TreeRefusedError) as refused:

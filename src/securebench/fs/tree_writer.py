@@ -105,7 +105,7 @@ class TreeWriter:
         self._later.clear()
 
     def make_hard_link(self, path: bytes, original: bytes) -> None:
-        """Make ``path`` another name of ``original``, which was written before and is a file or link."""
+        """Make ``path`` another name of ``original``, which was written before and is not a directory."""
         parent, name = self._parent(path)
         *parents, old = original.split(b"/")
         directory = open_below(self._root, parents)

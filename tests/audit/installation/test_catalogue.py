@@ -59,7 +59,7 @@ def entries() -> dict[str, CatalogueEntry]:
 
 
 def test_the_catalogue_is_complete() -> None:
-    """All sections are there, in order, and the texts of each entry are sentences with a full stop."""
+    """All sections are there, in order. Descriptions of entries end with a full stop, and titles do not."""
     assert [section.id for section in catalogue()] == list("ABCDEFGHIJKLMNO")
     for entry in entries().values():
         assert entry.attack.endswith(".")
@@ -81,7 +81,7 @@ def test_every_probe_exists() -> None:
 
 
 def test_every_item_that_names_an_entry_is_used() -> None:
-    """Each item of a kind that names an entry is among the probes of this entry."""
+    """If an item names an entry, the probes of this entry contain ``kind`` or ``kind/item``."""
     for kind in KINDS:
         for item, entry_id in kind.items.items():
             if entry_id:
@@ -155,8 +155,9 @@ def test_entries_are_selected_by_patterns() -> None:
 
 
 def test_the_security_page_shows_the_catalogue() -> None:
-    """The page has a row for each entry, in order, with its texts and tests, and for each escape attempt.
+    """The page has a row for each entry, in order, with its texts and tests.
 
+    It also has a row for each escape attempt, and for each check of the host after these attempts.
     No row has the outcome "not contained".
     """
     page = SECURITY_PAGE.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Probes on the host: attacks are contained, and are reported as not contained if the control is switched off."""
+"""Probes on the host: attacks are contained, and are reported as not contained if the protection is switched off."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from markupsafe import Markup
 
 from securebench.audit.installation import host_probes, record_probes
 from securebench.audit.installation.host_probes import HOST_KINDS
@@ -16,7 +17,7 @@ from securebench.audit.installation.probes import ProbeContext
 from securebench.audit.installation.record_probes import RECORD_KINDS
 from securebench.audit.run.report import RunReport
 from securebench.fs.rmtree import clear_directory, make_private_directory
-from securebench.report import pages
+from securebench.report import detail, pages
 from securebench.report.export import tables
 from securebench.verifiers.base import VerificationResult
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KINDS = {kind.name: kind for kind in (*HOST_KINDS, *RECORD_KINDS)}
-SLOW = {"many_files", "deep_tree", "many files", "a deep tree"}
+SLOW = {"many_files": "tree", "many files": "archive"}
+"""The attacks that are tried only with ``--long``, and their kinds."""
 
 
 @pytest.fixture
@@ -52,9 +54,19 @@ def test_everything_is_contained(kind: str, context: ProbeContext) -> None:
     assert set(found.values()) == {AuditOutcome.CONTAINED}
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", SLOW)
+def test_slow_attacks_are_contained(name: str, context: ProbeContext) -> None:
+    """Slow attacks have the outcome "contained"."""
+    assert outcomes(SLOW[name], context, name) == {name: AuditOutcome.CONTAINED}
+
+
 @pytest.mark.slow
 def test_hostile_texts_stay_text(context: ProbeContext) -> None:
-    """Hostile texts in records are contained in each output format. Showing them starts a process or writes a file."""
+    """Hostile texts in records are contained in each output format.
+
+    The test is slow, because SecureBench starts a process or writes a file for each format.
+    """
     assert set(outcomes("output", context).values()) == {AuditOutcome.CONTAINED}
 
 
@@ -126,7 +138,7 @@ SWITCHED_OFF: dict[str, tuple[tuple[str, ...], Callable[[pytest.MonkeyPatch], ob
 def test_without_its_control_an_attack_is_not_contained(
     kind: str, context: ProbeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A probe reports "not contained" if its control is replaced by code that stops no attack."""
+    """A probe reports "not contained" if the protection is replaced by code that stops no attack."""
     names, switch_off = SWITCHED_OFF[kind]
     switch_off(monkeypatch)
     assert set(outcomes(kind, context, *names).values()) == {AuditOutcome.NOT_CONTAINED}
@@ -147,11 +159,22 @@ def test_an_archive_with_an_absolute_path_is_noticed_wherever_temporary_files_ar
 
 
 def test_output_that_is_not_escaped_is_noticed(context: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table is reported as not contained if its cells are not escaped, and control characters in a text are found."""
-    monkeypatch.setattr(pages._environment(), "autoescape", False)
+    """Tables and pages whose texts are not escaped are reported as not contained.
+
+    Control characters in a text are found.
+    """
+    monkeypatch.setattr(detail, "_escaped", Markup)
     monkeypatch.setattr(tables, "csv_cell", lambda text: text)
     assert record_probes._obeyed("\x1b[2J") == "it contains control characters: U+001B"
-    assert outcomes("output", context, "a table") == {"a table": AuditOutcome.NOT_CONTAINED}
+    names = ("a table", "an HTML report")
+    assert outcomes("output", context, *names) == dict.fromkeys(names, AuditOutcome.NOT_CONTAINED)
+
+
+def test_a_report_without_escaping_is_noticed(context: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report whose templates do not escape their values is reported as not contained."""
+    unescaped = pages._environment().overlay(autoescape=False)
+    monkeypatch.setattr(pages, "_environment", lambda: unescaped)
+    assert outcomes("output", context, "an HTML report") == {"an HTML report": AuditOutcome.NOT_CONTAINED}
 
 
 def test_a_probe_that_raises_has_no_result(context: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:

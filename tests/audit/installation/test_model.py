@@ -1,4 +1,4 @@
-"""The outcome of a catalogue entry: "contained" requires at least one attack, and no attack that worked."""
+"""The outcome of a catalogue entry: "contained" means that an attack was tried and that none worked."""
 
 from __future__ import annotations
 
@@ -41,13 +41,16 @@ def result(outcome: AuditOutcome, item: str = "x", *, place: str = HOST, of: str
     ],
 )
 def test_the_worst_result_decides(outcomes: list[AuditOutcome], expected: AuditOutcome) -> None:
-    """An entry is not contained if one of its attacks worked, or if none of its probes ran."""
+    """An entry is not contained if one of its attacks worked, or if none of its probes has a result."""
     results = [result(outcome, f"item {number}") for number, outcome in enumerate(outcomes)]
     assert judge_entry(entry("code"), results).outcome is expected
 
 
 def test_only_its_own_probes_count() -> None:
-    """``kind`` selects the probes of this kind that name the entry; ``kind/item`` selects one, whatever it names."""
+    """``kind`` selects the items of this kind that name the entry.
+
+    ``kind/item`` selects this item, even if it names another entry.
+    """
     others = [result(NOT_CONTAINED, "x", of="B01"), result(CONTAINED, "y", of="A01")]
     assert judge_entry(entry("code"), others).outcome is CONTAINED
     assert judge_entry(entry("code/x"), others).outcome is NOT_CONTAINED

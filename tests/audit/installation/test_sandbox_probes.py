@@ -123,11 +123,14 @@ def test_a_key_in_any_form_is_reported_without_a_size(context: ProbeContext, mon
 
 
 def test_code_in_the_process_of_the_tests_is_noticed(context: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If code shares a process with its tests, at least one cheat works and is reported as not contained."""
-    names = ("patch modules that tests use", "equal to everything")
+    """If code runs in the process of its tests, two ways to cheat are reported as not contained.
+
+    The code can return a value that is equal to everything, or end the loop over the test cases.
+    """
+    names = ("equal to everything", "end the loop over the cases")
     assert all_are(AuditOutcome.CONTAINED, outcomes("code", context, *names))
     monkeypatch.setattr(candidate_probes, "judge_code", partial(judge, isolation="shared"))
-    assert AuditOutcome.NOT_CONTAINED in outcomes("code", context, *names).values()
+    assert all_are(AuditOutcome.NOT_CONTAINED, outcomes("code", context, *names))
 
 
 def test_a_checker_whose_exit_code_is_lost_is_noticed(context: ProbeContext) -> None:

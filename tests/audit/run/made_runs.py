@@ -1,4 +1,7 @@
-"""A small finished run, and functions that change it. The code is that of real runs, agent and verifiers are fakes."""
+"""A small finished run, and functions that change it.
+
+The agent and the verifiers are fakes. All other code is that of real runs.
+"""
 
 from __future__ import annotations
 

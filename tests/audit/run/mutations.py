@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 FILES = (HEADER, JOURNAL, SUPERSEDED)
 _MASKS = (0x01, 0x20, 0x80, 0x02, 0x10)
-"""Bits to flip: the first three give a neighbouring digit or letter, the other case, and a byte that is not ASCII."""
+"""Bits to flip.
+
+The first gives a neighbouring digit or letter, the second a letter in the other case, and the third a byte that is not
+ASCII.
+"""
 
 
 def exit_code(directory: Path) -> int:

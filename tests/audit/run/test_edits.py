@@ -1,8 +1,9 @@
-"""Edits of a finished run by somebody who wants another score: ``verify-run`` finds each edit and states the problem.
+"""Edits of a finished run by somebody who wants another score, and the problems that ``verify-run`` then reports.
 
-The numbers refer to a list of edits that an earlier version accepted. Edits are made in two ways: directly, and by a
-forger who recomputes the hash chain and the closing with the code of SecureBench. If such a forger changes everything
-consistently, only a comparison with the pack or a signature can reveal it.
+The numbers at the start of names and docstrings refer to a list of edits that an earlier version accepted. Edits are
+made in two ways: directly, and by a forger who recomputes the hash chain and the closing with the code of SecureBench.
+If such a forger changes everything consistently, the records alone do not reveal it. A comparison with the pack reveals
+some of these changes. A signature reveals all of them.
 """
 
 from __future__ import annotations
@@ -181,9 +182,9 @@ def test_a_forged_record_is_caught_and_named(run: Path, name: str) -> None:
 
 
 def test_a_forger_who_changes_everything_consistently_needs_the_pack_or_a_signature_to_be_caught(run: Path) -> None:
-    """A consistent change of a verdict (edit 1) passes without a signature, even with the pack. Changed tags do not.
+    """Without a signature, a consistent change of a verdict (edit 1) is not found, even with the pack.
 
-    The report says that no signature was checked.
+    The report says that no signature was checked. Changed tags are found by a comparison with the pack.
     """
     rebuild(run, lambda records: _pass_it(_failure(records)))
     report = verify(run, with_pack=True)
@@ -256,7 +257,7 @@ def test_a_changed_header_is_caught(run: Path, path: tuple[str, ...]) -> None:
 
 
 def test_a_header_that_is_not_closed_any_more_is_caught(run: Path) -> None:
-    """A run whose closing was removed is not closed (17), and a run without its run.json is not readable (10)."""
+    """The exit code is 17 if the closing was removed from run.json, and 10 if run.json itself was removed."""
     content = json.loads((run / HEADER).read_bytes())
     del content["closing"]
     (run / HEADER).write_bytes((json.dumps(content, indent=2) + "\n").encode("ascii"))
@@ -311,7 +312,10 @@ def test_a_changed_trajectory_is_caught_and_a_missing_one_is_reported(run: Path)
 
 @pytest.mark.parametrize("change", ["edited", "removed", "added"])
 def test_every_egress_log_is_compared_with_the_closing(run: Path, change: str) -> None:
-    """The closing also has the digests of the logs ``egress-PID.jsonl`` of worker processes, so changes are found."""
+    """An egress log that was edited, removed or added is found, because the closing has the digest of each log.
+
+    Each worker process has a log ``egress-PID.jsonl``.
+    """
     log = run / "egress-41.jsonl"
     log.write_text("{}\n")
     rebuild(run)

@@ -1,4 +1,7 @@
-"""Verification of a run that used real sandboxes, with a task of every family that has a verifier, and one pending."""
+"""Verification of a run that used real sandboxes.
+
+The run has a task of every family that has a verifier, and one pending task.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def run(original: Path, tmp_path: Path) -> Path:
 
 
 def test_a_run_of_every_family_is_right(run: Path) -> None:
-    """A run with records of all these families passes all checks, including the comparison with its pack."""
+    """The run has records of these seven families. It passes all checks, including the comparison with its pack."""
     records = [json.loads(line) for line in (run / JOURNAL).read_bytes().splitlines()]
     assert {record["task_type"] for record in records} == {
         *("multiple_choice", "short_answer", "free_response", "code_completion"),

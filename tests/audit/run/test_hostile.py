@@ -43,7 +43,10 @@ def _first_candidate(run: Path) -> Path:
     ("name", "code"), [("run.json", 10), ("candidates.jsonl", 10), ("superseded.jsonl", 10), ("candidates", 13)]
 )
 def test_only_regular_files_are_read(run: Path, name: str, code: int, kind: str) -> None:
-    """A FIFO, a directory or a link in place of a file is a problem, even if the link leads to the right file."""
+    """It is a problem if a file is missing, or if a FIFO, a directory or a link is in its place.
+
+    This includes a link to the right file. The directory ``candidates`` must not be missing, empty or replaced.
+    """
     moved = (run / name).rename(run.parent / "moved")
     if kind == "link":
         (run / name).symlink_to(moved)
@@ -152,12 +155,12 @@ HARMLESS = {
     "strange evidence",
     "isolation of a list",
 }
-"""Strange values that are not a problem, because no check uses them."""
+"""Strange values that are not a problem. No check uses them, unless the comment gives another reason."""
 
 
 @pytest.mark.parametrize("name", STRANGE)
 def test_strange_values_are_problems_and_never_internal_errors(run: Path, name: str) -> None:
-    """A strange value in a record is a problem, unless it is harmless, and never an internal error.
+    """A strange value in a record never leads to an internal error. It is a problem, unless it is in ``HARMLESS``.
 
     Hash chain and closing are recomputed, so that the value reaches every check.
     """
@@ -190,7 +193,10 @@ def test_a_run_in_progress_is_not_closed(run: Path) -> None:
 
 
 def test_a_file_that_a_killed_run_left_is_no_problem_until_the_run_is_closed(run: Path) -> None:
-    """A partly sealed candidate is a problem only in a closed run. A run that is not closed fails for that reason."""
+    """A partly sealed candidate is a problem only in a closed run.
+
+    A run that is not closed has the exit code 17 ("not closed") instead.
+    """
     (run / "candidates" / ".sealing-x").write_text("half")
     assert verify(run).exit_code == 13
     reopen(run)

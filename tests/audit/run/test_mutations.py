@@ -1,4 +1,4 @@
-"""Mutation tests: ``verify-run`` finds every change of a finished run. The original runs are made once."""
+"""Mutation tests: ``verify-run`` finds each of these changes of a finished run. The original runs are made once."""
 
 from __future__ import annotations
 
@@ -111,7 +111,10 @@ def test_no_candidate_is_replaced_unnoticed(run: Path, runs: tuple[Path, Path]) 
 
 
 def test_no_file_of_another_run_fits(run: Path, runs: tuple[Path, Path]) -> None:
-    """A run with one file from another run of the same pack is refused, whichever of the two runs it is."""
+    """A run is refused if one of its files is replaced with that of another run of the same pack.
+
+    This is tried in both directions.
+    """
     for name in FILES:
         saved = (run / name).read_bytes()
         shutil.copy(runs[1] / name, run / name)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,6 +15,7 @@ from audit.run.mutations import FILES, flips
 from securebench.errors import ConfigError
 from securebench.results.attestation import RunAttestation
 from securebench.results.read import read_run
+from securebench.results.run_directory import closing
 from securebench.results.run_directory.files import JOURNAL
 from securebench.signing.keys import PrivateKey
 from securebench.signing.signers import KeySigner
@@ -37,6 +40,17 @@ def code(directory: Path) -> int:
         return 1
 
 
+def contents(directory: Path) -> dict[str, bytes]:
+    """Return the content of run.json, the files with records, and the signature, by file name."""
+    return {name: (directory / name).read_bytes() for name in (*FILES, ENVELOPE_FILE)}
+
+
+def restore(directory: Path, saved: dict[str, bytes]) -> None:
+    """Write the saved files again."""
+    for name, content in saved.items():
+        (directory / name).write_bytes(content)
+
+
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a signed run."""
@@ -51,6 +65,20 @@ def run(original: Path, tmp_path: Path) -> Path:
     return copy_of(original, tmp_path / "run")
 
 
+@pytest.fixture(autouse=True)
+def same_time(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Close every run at the time of the signed one, so that a rebuilt run differs from it only by what was changed."""
+    closed = read_run(run).header.closing
+    assert closed is not None
+    monkeypatch.setattr(closing, "time", Mock(strftime=Mock(return_value=closed.closed_at)))
+
+
+@pytest.fixture
+def saved(run: Path) -> dict[str, bytes]:
+    """Return the content of the files of the signed run."""
+    return contents(run)
+
+
 def _pass_all(records: list[dict[str, object]]) -> None:
     passed = next(record for record in records if record["verification_status"] == "passed")
     for record in records:
@@ -62,7 +90,10 @@ def _pass_all(records: list[dict[str, object]]) -> None:
 
 
 def test_a_signed_run_is_right(run: Path) -> None:
-    """The report on a signed run names the key. Without a given key, only the signed statement is compared."""
+    """The report on a signed run names the key.
+
+    If no key is given, the signature is not checked. The run is only compared with the signed statement.
+    """
     report = verify(run, public_key=KEY.public)
     assert failed(report) == {}
     assert report.exit_code == 0
@@ -74,7 +105,10 @@ def test_a_signed_run_is_right(run: Path) -> None:
 
 
 def test_a_forger_who_rebuilds_everything_fails_at_the_signature(run: Path) -> None:
-    """If verdicts were changed and chain, closing and root recomputed, only the check of the signature fails (16)."""
+    """If a forger changes verdicts and recomputes chain, closing and root, only the check of the signature fails.
+
+    The exit code is then 16.
+    """
     rebuild(run, _pass_all)
     report = verify(run, public_key=KEY.public)
     assert list(failed(report)) == ["signature"]
@@ -127,37 +161,31 @@ def test_a_signature_is_a_regular_file(run: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("name", [*FILES, ENVELOPE_FILE])
 @pytest.mark.parametrize("is_rebuilt", [False, True])
-def test_no_flipped_byte_is_overlooked(run: Path, name: str, is_rebuilt: bool) -> None:
-    """A changed byte, from a sample, is found even if chain, closing and root can be recomputed afterwards."""
-    original = (run / name).read_bytes()
-    for at, data in flips(original, 60):
+def test_no_flipped_byte_is_overlooked(run: Path, name: str, is_rebuilt: bool, saved: dict[str, bytes]) -> None:
+    """A change of any byte of a sample is found, even if chain, closing and root are recomputed afterwards.
+
+    Recomputing undoes some changes, such as that of a hash in the chain. The run is then the original one and passes.
+    """
+    found = 0
+    for at, data in flips(saved[name], 60):
+        restore(run, saved)
         (run / name).write_bytes(data)
         if is_rebuilt:
             try:
                 rebuild(run)
             except (ValueError, KeyError, TypeError, ConfigError):
                 continue  # the changed file cannot be parsed, so nothing can be recomputed
-        assert code(run) != 0, (name, at)
-        if is_rebuilt:
-            for other in FILES:
-                shutil.copy(run.parent / "saved" / other, run / other)
-    (run / name).write_bytes(original)
+        is_changed = contents(run) != saved
+        assert (code(run) != 0) is is_changed, (name, at)
+        found += is_changed
+    assert found
 
 
-@pytest.fixture(autouse=True)
-def saved(run: Path) -> None:
-    """Copy the files that a forger changes, so that tests can restore them."""
-    (run.parent / "saved").mkdir()
-    for name in FILES:
-        shutil.copy(run / name, run.parent / "saved" / name)
-
-
-def test_every_rebuilt_change_of_a_verdict_fails(run: Path) -> None:
+def test_every_rebuilt_change_of_a_verdict_fails(run: Path, saved: dict[str, bytes]) -> None:
     """A changed verdict, tag or trial number in any record is found, even if chain and closing are recomputed."""
-    for at in range(len((run / JOURNAL).read_bytes().splitlines())):
+    for at, record in enumerate(map(json.loads, saved[JOURNAL].splitlines())):
         for change in ({"passed": True, "score": 1.0, "verification_status": "passed"}, {"tags": ["x"]}, {"trial": 2}):
             rebuild(run, lambda records, at=at, change=change: records[at].update(change))  # type: ignore[misc]
-            assert code(run) != 0
-            for name in FILES:
-                shutil.copy(run.parent / "saved" / name, run / name)
+            assert (code(run) != 0) is (record | change != record), (at, change)
+            restore(run, saved)
     assert code(run) == 0

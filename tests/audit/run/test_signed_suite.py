@@ -344,7 +344,10 @@ UNREADABLE: Final[tuple[Callable[[Path], None], ...]] = (
 
 
 def test_a_signed_suite_is_right(suite: Path, tmp_path: Path) -> None:
-    """A signed suite passes as a directory and as a bundle. Without a key, only the signed statement is compared."""
+    """A signed suite passes as a directory and as a bundle.
+
+    If no key is given, the signature is not checked. The suite is only compared with the signed statement.
+    """
     report = verify(suite)
     assert (report.exit_code, report.signed_by) == (0, f"key {KEY.public.fingerprint}")
     alone = verify(suite, None)
@@ -392,7 +395,10 @@ def test_what_is_not_a_suite_is_an_error(edit: Callable[[Path], None], suite: Pa
     ],
 )
 def test_the_failure_is_named(edit: Callable[[Path], None], message: str, suite: Path) -> None:
-    """The problem says that the signature is missing or wrong, or names the file that does not match it."""
+    """The problem says that the signature is missing or was made with another key.
+
+    Otherwise it names the signed file that is missing or was changed.
+    """
     edit(suite)
     (problem,) = verify(suite).checks[0].problems
     assert message in str(problem)

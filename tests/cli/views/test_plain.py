@@ -60,7 +60,7 @@ def test_a_run() -> None:
 
 
 def test_trials_are_numbered() -> None:
-    """In a run with several trials, the line of a task has the number of its trial, even if it is 1."""
+    """In a run with several trials, each line of a task has the number of the trial. Trial 1 is no exception."""
     printed = lines(
         start(6, trials=2),
         Resume(kept=2, redone=1, planned=8),
@@ -84,7 +84,7 @@ def test_a_limited_run_names_the_size_of_the_pack() -> None:
 
 
 def test_a_weak_pass_says_so() -> None:
-    """The line of a pass that rests only on an exit code says so. The line of such a failure does not."""
+    """The line of a pass says if it rests only on an exit code. The line of a failure does not say this."""
     events = [done("t", assurance="exit_code"), done("u", "failed", "tests_failed", assurance="exit_code")]
     assert lines(*events) == [
         "[1/0] PASSED t (on exit code only) (0.0 s)",

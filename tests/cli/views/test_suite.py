@@ -67,7 +67,10 @@ def test_show_prints_the_leaderboard(suite: Path) -> None:
 
 @pytest.mark.parametrize(("width", "tables"), [(60, 4), (80, 4), (200, 1)])
 def test_a_leaderboard_fits_its_terminal(width: int, tables: int) -> None:
-    """If one table is too wide, each pack has its own table. No name and no interval is wrapped or cut."""
+    """If one table is too wide, each pack has its own table, and the totals have another.
+
+    No name and no interval is wrapped or cut.
+    """
     packs = ["text-smoke", "code-completion-smoke", "terminal-task-smoke"]
     agents = ["demo-agent", "claude-code claude-sonnet-4-5"]
     rate = Estimate(0.75, Interval(0.301, 0.954), 4)

@@ -51,7 +51,7 @@ def entry(task_id: str = "pack/one") -> RecordEntry:
 
 
 def rows(text: str) -> dict[str, list[str]]:
-    """Return the cells of each line of the table by its first cell."""
+    """Return the lines of the table by their first cells. The value for a line is the list of its other cells."""
     return {cells[0]: cells[1:] for line in text.splitlines() if (cells := line.split())}
 
 
@@ -107,7 +107,11 @@ def test_what_was_used_is_shown_where_it_is_known() -> None:
 
 
 def test_total_cost_with_a_judge_model() -> None:
-    """The total cost is shown only if the costs of the agent and of the judge model are both known."""
+    """A total is shown only if the costs of the agent and of the judge model are both known.
+
+    An agent without any usage costs nothing. If the cost of the agent or of the judge model is not known, the other
+    cost is shown alone.
+    """
 
     def shown_cost(agent: Usage) -> str:
         return shown(usage=agent, judge=JudgeSummary({"model": "m"}, None, Usage(input_tokens=9, cost_usd=0.5)))
@@ -116,6 +120,10 @@ def test_total_cost_with_a_judge_model() -> None:
     assert "Cost: about $0.50, $0.50 of it for the judge model\n" in shown_cost(Usage())
     unknown = "Cost: about $0.50 for the judge model; the cost of the agent is not known\n"
     assert unknown in shown_cost(Usage(input_tokens=1))
+    judge = JudgeSummary({"model": "m"}, None, Usage(input_tokens=9))
+    text = shown(usage=Usage(input_tokens=1, cost_usd=1.25), judge=judge)
+    assert ", about $1.25\n" in text
+    assert "Cost:" not in text
 
 
 def test_failures_and_where_the_results_are() -> None:
@@ -204,7 +212,7 @@ def test_weak_passes_are_named_beside_the_number() -> None:
 
 
 def test_every_weak_assurance_has_words() -> None:
-    """Every assurance except ``full`` and ``test_by_test`` has a text in ``WEAK``."""
+    """Every assurance except ``full`` and ``test_by_test`` has a text in ``WEAK_WORDS``."""
     assert {*WEAK_WORDS, "full", "test_by_test"} == set(Assurance)
 
 

@@ -31,9 +31,10 @@ def test_public_addresses_are_public(address: str) -> None:
     REFUSED.split(),
 )
 def test_all_other_addresses_are_not(address: str) -> None:
-    """Addresses in special ranges, and IPv6 addresses that contain an IPv4 address, are not public.
+    """Addresses in special ranges, and IPv6 addresses with a zone or with an IPv4 address in them, are not public.
 
     Special ranges: private, loopback, link-local, metadata, carrier-grade NAT, multicast, reserved.
+    The next test has the only exception: NAT64 addresses.
     """
     assert not is_public(ip_address(address))
 

@@ -94,7 +94,7 @@ def test_anything_is_read_or_refused(data: bytes) -> None:
 
 @given(st.integers(0, len(hello(HOST)) - 1), st.integers(0, 255))
 def test_a_message_with_one_wrong_byte_is_read_or_refused(at: int, value: int) -> None:
-    """A ClientHello with a wrong byte causes no other exception, and no name that its bytes do not contain."""
+    """A ClientHello with a wrong byte is refused, incomplete, or read with a name that its bytes contain."""
     data = bytearray(hello(HOST))
     data[at] = value
     try:

@@ -70,7 +70,7 @@ def test_of_no_domains_nothing_is_allowed() -> None:
 
 @given(st.text(max_size=80))
 def test_a_canonical_name_is_plain_and_stays_as_it_is(text: str) -> None:
-    """A canonical name is lower-case ASCII without a trailing dot, and its own canonical form."""
+    """A canonical name is lower-case ASCII without a trailing dot. ``canonical`` returns such a name unchanged."""
     try:
         name = canonical(text)
     except HostError:

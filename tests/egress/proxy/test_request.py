@@ -81,7 +81,7 @@ def test_what_cannot_be_read_is_logged_as_it_came() -> None:
 
 
 def test_headers_that_connection_names_are_dropped_but_never_those_that_frame_a_body() -> None:
-    """``Connection`` cannot remove the length of a body: the server could then read the body as another request."""
+    """``Connection`` cannot remove the length of a body. Without it, the server could read the body as a request."""
     headers = [(b"connection", b"x-a, Content-Length"), (b"x-a", b"1"), (b"content-length", b"3"), (b"x-b", b"2")]
     assert end_to_end(headers) == [(b"content-length", b"3"), (b"x-b", b"2")]
 

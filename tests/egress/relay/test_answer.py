@@ -355,7 +355,7 @@ def test_compressed_answers(encoding: str, size: int) -> None:
 
 @pytest.mark.parametrize("encoding", [name for name in ENCODERS if "," not in name])
 def test_a_small_answer_that_expands_to_much(encoding: str) -> None:
-    """A compressed body that expands to many megabytes is cut off, or replaced if it is an error, to limit memory."""
+    """To limit memory, a compressed answer that expands to many megabytes is cut off. An error response is replaced."""
     bomb = ENCODERS[encoding](bytes(8 * 1024 * 1024))
 
     async def play() -> None:
@@ -531,7 +531,10 @@ def test_a_rejected_key_is_not_repeated(plan: Any) -> None:
 
 
 def test_an_answer_that_is_not_streamed_may_use_all_its_time() -> None:
-    """For an answer that is not streamed, only ``whole_answer`` applies: nothing is sent until it is complete."""
+    """An answer that is not streamed has only the timeout ``whole_answer``.
+
+    No other timeout applies, because the provider sends nothing until the answer is complete.
+    """
 
     async def slow(seen: Seen, peer: HttpPeer) -> None:
         await asyncio.sleep(0.6)
@@ -641,7 +644,7 @@ def test_a_refusal_by_policy_is_no_failure_of_the_provider(plan: Any, body: byte
     ],
 )
 def test_a_refusal_by_policy_under_an_errors_status(plan: Any, error: Any) -> None:
-    """If a policy of the provider refuses with the status 400, the trouble is ``DECLINED``, too."""
+    """If a policy of the provider refuses with the status 400, the trouble is ``DECLINED`` and not ``REJECTED``."""
 
     async def play() -> None:
         _, setting = await ask_once(answering(400, json.dumps({"error": error}).encode()), plan)
@@ -670,7 +673,7 @@ def test_which_model_answered_is_counted() -> None:
 
 
 def test_what_earlier_tries_spent_counts() -> None:
-    """What earlier tries of a task spent counts: a request is refused if they used up the budget."""
+    """Earlier tries of a task count towards its budget. If they used it up, a request is refused."""
 
     async def play() -> None:
         for plan in (

@@ -36,7 +36,7 @@ PRICES = TokenPrices(input=1_000_000, cached_input=0, cache_write=0, cache_write
 def test_bounds(spent: Spending, bound: str) -> None:
     """A budget is used up when one of its limits is reached. Input and output tokens are added.
 
-    Requests that failed because of the provider do not count, up to the number of allowed requests.
+    Up to ``requests`` failed requests do not count if the provider caused the failure.
     """
     assert spent.over(replace(PLAN, requests=5, tokens=100, bytes=1000)) == bound
 
@@ -52,14 +52,14 @@ def test_whose_spending_it_is() -> None:
 
 @pytest.mark.parametrize(("micro", "unreported", "bound"), [(299, 0, ""), (300, 0, "$0.0005"), (250, 50, "$0.0005")])
 def test_money_is_a_bound(micro: int, unreported: int, bound: str) -> None:
-    """The limit in money includes the cost of earlier tries and the maximum cost of incomplete answers."""
+    """The cost of earlier tries and the maximum cost of incomplete answers count towards the limit in money."""
     plan = replace(PLAN, micro_usd=500, prices=PRICES, spent_micro_usd=200)
     assert Spending(micro_usd=micro, unreported_micro_usd=unreported).over(plan) == bound
     assert not Spending(micro_usd=micro, unreported_micro_usd=unreported).over(replace(plan, micro_usd=None))
 
 
 def test_requests_in_progress_share_the_budget() -> None:
-    """A request is possible beside others if all together cannot exceed the budget. A single request always is."""
+    """A request may start beside others if all together cannot exceed the budget. Alone, it may always start."""
     plan = replace(PLAN, tokens=1000, micro_usd=1000, prices=PRICES, spent_tokens=100, spent_micro_usd=100)
     wanted = Reservation.of(plan, 100, 150)
     assert wanted == Reservation(tokens=250, micro_usd=400)

@@ -1,4 +1,4 @@
-"""Chat Completions through the relay, byte by byte, in the forms that servers document."""
+"""Chat Completions answers through the relay, in the formats that various servers document."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from securebench.egress.model import RelayReport
 
 PLAIN = {name: value for name, value in BODIES[Provider.CHAT_COMPLETIONS].items() if name != "stream_options"}
-"""A request for a stream without its usage."""
+"""A request for a stream that does not ask for its usage."""
 
 
 def line(**event: Any) -> bytes:
-    """Return one event of a stream."""
+    """Return one server-sent event with the fields ``event``."""
     return b"data: " + json.dumps(event).encode() + b"\n\n"
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
-    """Return a chunk as OpenAI sends it."""
+    """Return an event with one chunk of an answer, in OpenAI's format."""
     begun = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-5.5-2026-01-01"}
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
     return line(**begun, choices=[choice], **more)
@@ -45,11 +45,11 @@ SAID = [
     chunk({"tool_calls": [{"index": 0, "function": {"arguments": '{"command":"ls"}'}}]}, usage=None),
     chunk({}, "tool_calls", usage=None),
 ]
-"""A stream of text and a call, up to its finish reason."""
+"""The events of a stream with text and a tool call, up to and including the finish reason."""
 
 
 def exchanged(script: Script, body: Any = None, plan: Any = CHAT) -> tuple[Answered, RelayReport, list[Seen]]:
-    """Send one request through a relay."""
+    """Send one request through a relay. Return the answer, the report and what the provider received."""
 
     async def play() -> tuple[Answered, RelayReport, list[Seen]]:
         async with relayed(script, plan) as setting:
@@ -61,7 +61,7 @@ def exchanged(script: Script, body: Any = None, plan: Any = CHAT) -> tuple[Answe
 
 
 def in_pieces(data: bytes, size: int, *, ends: bool = True) -> Script:
-    """Return a provider that streams ``data`` in pieces, and then ends the answer or cuts the connection."""
+    """Return a provider that streams ``data`` in pieces. Unless ``ends``, it then cuts the connection."""
 
     async def script(_seen: Seen, peer: HttpPeer) -> None:
         await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream; charset=utf-8")]))
@@ -77,7 +77,7 @@ def in_pieces(data: bytes, size: int, *, ends: bool = True) -> Script:
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 def test_usage_is_counted_and_not_shown(size: int) -> None:
-    """The relay asks for the usage; an agent that did not ask gets exactly the stream without it."""
+    """The relay requests the usage. An agent that did not request it gets the stream without the usage event."""
     answered, report, (seen,) = exchanged(in_pieces(b"".join([*SAID, USAGE, DONE]), size))
     assert seen.json == {**PLAIN, "stream_options": {"include_usage": True}}
     assert (answered.is_whole, answered.body) == (True, b"".join([*SAID, DONE]))
@@ -86,7 +86,7 @@ def test_usage_is_counted_and_not_shown(size: int) -> None:
 
 
 def test_usage_is_shown_to_an_agent_that_asked() -> None:
-    """Nothing is removed from its stream."""
+    """If the agent requested the usage, nothing is removed from its stream."""
     whole = b"".join([*SAID, USAGE, DONE])
     answered, report, _ = exchanged(streaming(whole), BODIES[Provider.CHAT_COMPLETIONS])
     assert (answered.body, report.input_tokens) == (whole, 100)
@@ -106,7 +106,10 @@ def test_usage_is_shown_to_an_agent_that_asked() -> None:
     ],
 )
 def test_streams_of_other_servers(last: list[bytes]) -> None:
-    """Usage in the last chunk, in each chunk or in its own, comments, other line ends, and events without a choice."""
+    """Usage is counted if it is in the last chunk, in several chunks or in its own event.
+
+    Comments, CRLF line ends and events without choices do not change the result.
+    """
     answered, report, _ = exchanged(streaming(b"".join([*SAID[:2], *last])))
     assert (report.input_tokens, report.output_tokens, report.trouble, report.answered) == (100, 20, None, 1)
     assert b"Hel" in answered.body
@@ -115,7 +118,7 @@ def test_streams_of_other_servers(last: list[bytes]) -> None:
 @pytest.mark.parametrize("stage", range(len(SAID)))
 @pytest.mark.parametrize("ends", [True, False])
 def test_cuts_before_the_finish_reason(stage: int, ends: bool) -> None:
-    """At every stage, a cut in the middle of the event is the provider's failure, and its tokens are counted."""
+    """A stream that ends before its finish reason is the provider's failure. The tokens that arrived are estimated."""
     data = b"".join([*SAID[:stage], SAID[stage][:40]])
     answered, report, _ = exchanged(in_pieces(data, 50, ends=ends))
     assert answered.is_whole is ends
@@ -124,7 +127,7 @@ def test_cuts_before_the_finish_reason(stage: int, ends: bool) -> None:
 
 
 def test_cuts_after_the_finish_reason() -> None:
-    """A lost connection is a failure until the end; a stream that ends in order without usage is estimated."""
+    """A cut after the finish reason is still a failure. For a complete stream without usage, tokens are estimated."""
     for tail in ([], [USAGE[:30]], [USAGE]):
         _, report, _ = exchanged(in_pieces(b"".join([*SAID, *tail]), 50, ends=False))
         assert report.trouble is Trouble.FAILED
@@ -148,7 +151,7 @@ def test_cuts_after_the_finish_reason() -> None:
     ],
 )
 def test_troubles_within_a_stream(event: bytes, trouble: Trouble) -> None:
-    """An error, a refusal and a filter within an answer of status 200 are seen, and forwarded."""
+    """An error, a refusal or a content filter within a stream of status 200 is reported as a trouble, and forwarded."""
     answered, report, _ = exchanged(streaming(b"".join([SAID[0], event, chunk({}, "stop"), DONE])))
     assert report.trouble is trouble
     assert event in answered.body
@@ -167,7 +170,7 @@ WHOLE: dict[str, Any] = {
 
 
 def test_a_whole_answer() -> None:
-    """Without a stream nothing is added to the request, and the answer arrives unchanged."""
+    """If the agent requests no stream, its request and the answer are forwarded unchanged."""
     body = {name: value for name, value in PLAIN.items() if name != "stream"}
     data = json.dumps(WHOLE).encode()
     answered, report, (seen,) = exchanged(answering(200, data), body)
@@ -188,7 +191,10 @@ def test_a_whole_answer() -> None:
     ],
 )
 def test_whole_answers_with_trouble(changes: dict[str, Any], trouble: Trouble | None) -> None:
-    """An answer of status 200 may be none; without usage its tokens are estimated."""
+    """An answer of status 200 without choices, with an error or with a refusal is reported as a trouble.
+
+    Missing usage is no trouble: the tokens are estimated.
+    """
     data = json.dumps(WHOLE | changes).encode()
     _, report, _ = exchanged(answering(200, data))
     assert report.trouble is trouble
@@ -196,7 +202,7 @@ def test_whole_answers_with_trouble(changes: dict[str, Any], trouble: Trouble | 
 
 
 def test_lines_of_a_megabyte() -> None:
-    """A long event passes unchanged, and the usage behind it is counted."""
+    """An event of a megabyte is forwarded unchanged, and the usage after it is counted and removed."""
     long = chunk({"content": "x" * 1024 * 1024})
     answered, report, _ = exchanged(in_pieces(b"".join([SAID[0], long, SAID[-1], USAGE, DONE]), 100_000))
     assert long in answered.body
@@ -205,16 +211,16 @@ def test_lines_of_a_megabyte() -> None:
 
 
 def test_lines_that_are_too_long_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line beyond the limit passes unread, in bounded memory; the next lines are read again."""
+    """A line that is longer than the limit is forwarded unparsed, even if it has the usage. Later lines are parsed."""
     monkeypatch.setattr(usage, "MAX_EVENT_BYTES", 1000)
-    long = chunk({"content": "x" * 5000})
-    answered, report, _ = exchanged(in_pieces(b"".join([SAID[0], long, SAID[-1], USAGE, DONE]), 300))
-    assert long in answered.body
+    long = line(choices=[], usage={**COUNTS, "prompt_tokens": 999}, padding="x" * 200_000)
+    answered, report, _ = exchanged(in_pieces(b"".join([SAID[0], long, SAID[-1], USAGE, DONE]), 10_000))
+    assert answered.body == b"".join([SAID[0], long, SAID[-1], DONE])
     assert (report.input_tokens, report.trouble) == (100, None)
 
 
 def test_the_key_is_removed_around_a_removed_event() -> None:
-    """No part of a key becomes visible where the usage is taken out."""
+    """The key is redacted directly before and after a usage event that the relay removes."""
     echo = chunk({"content": KEY})
     answered, _, _ = exchanged(in_pieces(b"".join([echo, USAGE, KEY.encode() + b"\n", chunk({}, "stop"), DONE]), 3))
     assert KEY.encode() not in answered.body
@@ -223,7 +229,7 @@ def test_the_key_is_removed_around_a_removed_event() -> None:
 
 @pytest.mark.parametrize("status", [401, 404, 429, 500])
 def test_errors_reach_the_agent(status: int) -> None:
-    """The status, the body without the key, and when to try again."""
+    """An error response reaches the agent with its status, its ``Retry-After`` and its body without the key."""
     error = json.dumps({"error": {"message": f"{KEY} is wrong", "code": None}}).encode()
 
     async def script(_seen: Seen, peer: HttpPeer) -> None:
@@ -236,7 +242,7 @@ def test_errors_reach_the_agent(status: int) -> None:
 
 
 def test_the_list_of_models_needs_no_provider() -> None:
-    """The relay answers it, and counts no request."""
+    """The relay answers the request for the list of models itself, and does not count it."""
 
     async def play() -> None:
         async with relayed(plan=CHAT) as setting:

@@ -1,8 +1,9 @@
-"""The gateway's own question to a provider: what it asks, and what it makes of each answer."""
+"""The gateway's own test request to a provider: what is sent, and how each response is classified."""
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ EVERY = pytest.mark.parametrize(
 
 
 def probed(script: Script, plan: Any = PLAN, seconds: float = 5.0) -> tuple[ProbeReport, Setting]:
-    """Ask a provider that follows ``script`` one question."""
+    """Send one test request to a provider that follows ``script``. Return the report and the setting."""
 
     async def play() -> tuple[ProbeReport, Setting]:
         async with relayed(script, plan) as setting:
@@ -39,11 +40,11 @@ def probed(script: Script, plan: Any = PLAN, seconds: float = 5.0) -> tuple[Prob
 
 @EVERY
 def test_a_provider_that_is_well(plan: Any) -> None:
-    """One streamed request of a few tokens with the task's model and key, and what it used."""
+    """The test request is streamed, for at most 16 tokens, with the plan's model and key. Its usage is reported."""
     report, setting = probed(GOOD[plan.provider], plan)
     assert report == ProbeReport(status=200, input_tokens=100, output_tokens=20)
     (seen,) = setting.seen
-    if plan.provider is not Provider.GEMINI:  # there, the path says both
+    if plan.provider is not Provider.GEMINI:  # Gemini has both in the path
         assert seen.json["model"] == plan.model
         assert seen.json["stream"] is True
     fields = {**seen.json, **seen.json.get("generationConfig", {})}
@@ -61,7 +62,7 @@ def test_a_provider_that_is_well(plan: Any) -> None:
 
 
 def test_an_alias_is_no_model_to_ask() -> None:
-    """Only Claude Code knows which model ``sonnet`` is, so the list of models is asked for, which shows the key."""
+    """For an alias, which only Claude Code can resolve, the list of models is requested, which still tests the key."""
     report, setting = probed(answering(200, b'{"data": []}'), CLAUDE)
     assert report == ProbeReport(status=200)
     assert (setting.seen[0].method, setting.seen[0].target) == ("GET", "/v1/models?limit=1")
@@ -82,7 +83,7 @@ def test_an_alias_is_no_model_to_ask() -> None:
     ],
 )
 def test_errors_mean_what_they_mean_to_the_relay(plan: Any, status: int, trouble: Trouble) -> None:
-    """Statuses are read as the relay reads them, and how long to wait is kept."""
+    """The status of a response is classified as in the relay. The ``Retry-After`` of an error is reported."""
     report, _ = probed(answering(status, b"{}", retry_after="7"), plan)
     assert report.trouble is trouble
     assert not report.model_unknown
@@ -100,7 +101,7 @@ def test_errors_mean_what_they_mean_to_the_relay(plan: Any, status: int, trouble
     ],
 )
 def test_a_model_that_is_not_there(plan: Any, error: Any) -> None:
-    """The error has to name the model: a bare 404 may come from a server without this path."""
+    """The model is unknown only if the error says so: a bare 404 may come from a server without this path."""
     body = json.dumps({"error": error}).encode()
     assert probed(answering(404, body), replace(plan, model="x"))[0].model_unknown
     assert not probed(answering(404, b"not here"), replace(plan, model="x"))[0].model_unknown
@@ -112,7 +113,10 @@ def test_a_model_that_is_not_there(plan: Any, error: Any) -> None:
     [(404, b'{"detail":"Not Found"}'), (405, b"{}"), (400, b"Client sent an HTTP request to an HTTPS server.")],
 )
 def test_an_answer_of_another_api(plan: Any, status: int, body: bytes) -> None:
-    """The base URL may be wrong, so the message has the URL that was requested."""
+    """An answer of another API is reported as foreign. The message has the requested URL, which may be wrong.
+
+    A valid answer, an error in the API's format and a 502 are not foreign.
+    """
     report, setting = probed(answering(status, body), plan)
     assert (report.trouble, report.is_foreign, report.is_connected) == (Trouble.REJECTED, True, True)
     url = f"{setting.plan.base_url}{setting.seen[0].target[3:]}"
@@ -123,12 +127,12 @@ def test_an_answer_of_another_api(plan: Any, status: int, body: bytes) -> None:
 
 
 def test_a_server_without_a_list_of_models() -> None:
-    """Only the list is missing there, which the gateway needs for an alias."""
+    """A 404 for the list of models is not reported as foreign: some servers with the right API have no such list."""
     assert not probed(answering(404, b"{}"), CLAUDE)[0].is_foreign
 
 
 def test_a_body_may_say_when_to_try_again() -> None:
-    """Where the API says so, and the header does not."""
+    """Without a ``Retry-After`` header, the delay is read from the body if the API has it there."""
     body = json.dumps({"error": {"code": 429, "details": [{"retryDelay": "9s"}]}}).encode()
     assert probed(answering(429, body), GEMINI)[0].retry_after == 9.0
     assert probed(answering(429, body, retry_after="7"), GEMINI)[0].retry_after == 7.0
@@ -136,21 +140,23 @@ def test_a_body_may_say_when_to_try_again() -> None:
 
 
 def test_answers_that_are_none() -> None:
-    """What begins and does not end, is no stream, is compressed, or fails in the middle, is the provider's failure."""
+    """A response of status 200 that is incomplete, unreadable or reports a failure is the provider's failure."""
     failed = b'data: {"type":"response.failed","response":{"error":{"code":"server_error"}}}\n\n'
     half = STREAM[Provider.OPENAI].partition(b"event: response.completed")[0]
+    whole = b'{"status": "completed"}'
     for script in (
         streaming(failed),
         streaming(half),
         answering(200, b"<html>"),
         answering(200, b'{"status": "failed"}'),
-        answering(200, b"{}", content_encoding="gzip"),
+        answering(200, whole, content_encoding="gzip"),
+        answering(200, gzip.compress(whole)[:-1], content_encoding="gzip"),
     ):
         assert probed(script)[0].trouble is Trouble.FAILED
 
 
 def test_a_provider_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Silence, a cut and a closed forwarded port end in time."""
+    """The probe ends with a trouble if the provider is silent, cuts the connection, sends too much or is not there."""
 
     async def hang(_seen: Seen, peer: HttpPeer) -> None:
         await peer.reader.read()
@@ -173,13 +179,13 @@ def test_a_provider_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_refusal_by_policy_is_no_outage() -> None:
-    """A provider that declines our own question works."""
+    """If the provider's policy refuses the test request, the trouble is ``DECLINED``: the provider works."""
     failed = b'data: {"type":"response.failed","response":{"error":{"code":"cyber_policy"}}}\n\n'
     assert probed(streaming(failed))[0].trouble is Trouble.DECLINED
 
 
 def test_a_key_that_no_header_can_carry() -> None:
-    """It is refused as for a relay, and nothing says it."""
+    """A key that cannot be sent in a header raises ``EgressError``, whose message does not contain the key."""
     with pytest.raises(EgressError) as raised:
         asyncio.run(ask_provider(replace(PLAN, base_url="http://localhost:1", key="two\nlines"), "m"))
     assert "two" not in str(raised.value)

@@ -91,8 +91,9 @@ def _server_tls(authority: trustme.CA) -> ssl.SSLContext:
 
 @pytest.mark.parametrize("is_secure", [False, True])
 def test_a_provider_behind_a_proxy(authority: trustme.CA, server_tls: ssl.SSLContext, is_secure: bool) -> None:
-    """The relay and the probe request a tunnel and use TLS with the provider inside it, even if the proxy uses TLS.
+    """The relay and the probe request a tunnel, and use TLS with the provider inside it.
 
+    The connection to the proxy may itself use TLS.
     The proxy does not see the provider's key, and the provider does not see the proxy's password.
     """
     bundle = authority.cert_pem.bytes().decode()

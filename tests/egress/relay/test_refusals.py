@@ -1,4 +1,4 @@
-"""The reasons for which a relay refuses requests: their description in the reference, and their status."""
+"""The refusal reasons and troubles of a relay: their description in the reference, and the status of refusals."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_other_paths(target: str) -> None:
     ],
 )
 def test_other_paths_of_anthropic(target: str) -> None:
-    """The Messages API, too, allows only a few paths and queries, and the refusal has the form of its errors."""
+    """For the Messages API, only a few paths and queries are allowed. A refusal has the form of this API's errors."""
 
     async def play() -> None:
         async with relayed(plan=CLAUDE) as setting:

@@ -36,7 +36,7 @@ def test_events_are_not_held() -> None:
 
 
 def test_at_most_the_key_is_held() -> None:
-    """Only the end of the data that may be the beginning of the key is held back."""
+    """If the last bytes may be the beginning of the key, only these bytes are held back."""
     assert Eraser(KEY).feed(b"x" * 100 + KEY[:-1].encode()) == b"x" * 100
 
 

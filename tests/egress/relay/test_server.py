@@ -368,7 +368,10 @@ def test_budget_of_requests() -> None:
 
 
 def test_bad_hour_of_the_provider_is_no_spending() -> None:
-    """Requests that fail because of the provider are not charged, up to the number of requests in the budget."""
+    """Requests that fail because of the provider are not charged.
+
+    This holds for at most as many failed requests as the budget allows requests.
+    """
     statuses = iter([529, 429, 500, 200, 500, 500])
 
     async def script(seen: Seen, peer: HttpPeer) -> None:
@@ -577,7 +580,10 @@ def test_requests_in_flight_at_the_end_are_charged(script: Any) -> None:
 
 @pytest.mark.parametrize("plan", [PRICED, replace(CLAUDE, prices=PRICES), replace(CHAT, prices=PRICES)])
 def test_the_reported_price_is_all_that_is_charged(plan: RelayPlan) -> None:
-    """Complete answers, errors and answers cut off after their usage are charged only what the provider reported."""
+    """Only the reported price is charged for a complete answer and for an error response.
+
+    The same holds for an answer that is cut off after it has reported its usage.
+    """
 
     async def endless(seen: Seen, peer: HttpPeer) -> None:
         await peer.send(h11.Response(status_code=200, headers=[("content-type", "text/event-stream")]))
@@ -762,7 +768,10 @@ def test_key_must_fit_a_header(key: str) -> None:
 
 
 def test_relay_needs_no_files_later() -> None:
-    """Importing the relay loads all modules that it needs, because its process cannot read files later."""
+    """Importing the relay loads the modules that it needs, because its process cannot read files later.
+
+    The module of the thread pool is an exception: the gateway's process imports it itself.
+    """
     script = """
 import sys, asyncio, securebench.egress.relay.server
 from securebench.egress.relay.upstream import Upstream

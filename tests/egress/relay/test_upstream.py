@@ -42,7 +42,7 @@ def test_connection_that_the_provider_closed() -> None:
 
 
 def test_few_connections_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When an answer is complete and enough idle connections are kept, its connection is closed."""
+    """After its answer, a connection is closed if enough idle connections are already kept."""
     monkeypatch.setattr(module, "MAX_IDLE", 1)
 
     async def play() -> None:

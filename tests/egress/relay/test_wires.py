@@ -1,4 +1,4 @@
-"""Realistic traffic of each dialect: every event, cuts at every stage, long waits, large requests."""
+"""Realistic traffic of each dialect (a provider's API): all events, cuts at all stages, long waits, large requests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def counts(report: RelayReport) -> tuple[int, int, int, Trouble | None]:
 @every_dialect
 @pytest.mark.parametrize("size", [7, 100_000])
 def test_every_event(wire: WireExample, size: int) -> None:
-    """Every event of the client libraries arrives unchanged, and the tokens, the model and the end are read."""
+    """Each event that the client libraries know arrives unchanged, and the tokens, the model and the end are read."""
     data = b"".join(wire.events)
 
     async def script(_seen: Seen, peer: HttpPeer) -> None:
@@ -170,7 +170,10 @@ def test_requests_of_20_megabytes(wire: WireExample) -> None:
 
 
 class _SkippingSelector(selectors.DefaultSelector):
-    """A selector that waits at most 0.1 seconds, and adds a longer timeout without events to ``skipped``."""
+    """A selector that waits at most 0.1 seconds.
+
+    If nothing is ready by then, it adds a longer timeout to ``skipped`` instead of waiting for it.
+    """
 
     skipped = 0.0
 
@@ -340,12 +343,12 @@ ENDINGS: list[tuple[str, bytes, Trouble | None]] = [
     ),
     ("gemini", event(error={"code": 503, "message": KEY, "status": "UNAVAILABLE"}), FAILED),
 ]
-"""For each dialect: the events that can end an answer in the client libraries, and the trouble to report."""
+"""The endings of answers that the client libraries know: a dialect, the last events, and the trouble to report."""
 
 
 @pytest.mark.parametrize("dialect", EXAMPLES)
 def test_every_ending(dialect: str) -> None:
-    """Each error code and stop reason in an answer with status 200 is reported as the right trouble."""
+    """Each error code and stop reason in an answer with status 200 is reported as the right trouble, or as none."""
     wire = EXAMPLES[dialect]
     endings = [(data, trouble) for name, data, trouble in ENDINGS if name == dialect]
     coming = iter(endings)

@@ -65,7 +65,7 @@ def test_an_answer_that_stopped_early(dialect: str, answer: Any, stop: str) -> N
 @pytest.mark.parametrize("dialect", APIS)
 @pytest.mark.parametrize("answer", [None, [], {}, "x", {"choices": []}, {"output": [{}]}, {"content": [{}]}])
 def test_what_is_no_answer(dialect: str, answer: Any) -> None:
-    """A value that is not an answer raises one of the documented errors and no other one."""
+    """A value that is not an answer raises one of the errors in ``INVALID``."""
     with pytest.raises(INVALID):
         api(dialect).take(answer)
 
@@ -93,7 +93,10 @@ def test_another_tool_is_not_the_shell() -> None:
 
 
 def test_thoughts_are_sent_back_where_they_can_be() -> None:
-    """Messages gets all thoughts back; Responses only encrypted ones, as the provider would have to look up others."""
+    """The Messages API gets all thoughts back. The Responses API gets only encrypted thoughts back.
+
+    It would have to look up thoughts that are not encrypted.
+    """
     thinking = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
     made = api("messages")
     assert made.take({"content": [thinking, {"type": "text", "text": "Yes."}]}).thought == "Hm."

@@ -79,7 +79,10 @@ def guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 def saying(*texts: str) -> TextBook:
-    """Return a function that answers the user's n-th message with the n-th text, if the task has no examples."""
+    """Return a function that answers the user's n-th message with the n-th text.
+
+    Use it only for tasks without few-shot examples, which the provider would count as messages of the user.
+    """
     return lambda conversation: Say(texts[len(conversation.questions) - 1])
 
 

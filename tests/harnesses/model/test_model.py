@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from securebench.testing.scripted_sandbox import ProgramContext, ScriptedDriver
 
 ANSWERED = RelayReport(
-    requests=1, answered=1, statuses={"200": 1}, input_tokens=90, output_tokens=10, models={"m-1": 1}
+    requests=1, answered=1, statuses={"200": 1}, input_tokens=95, output_tokens=10, models={"m-1": 1}
 )
 ANSWER = {"type": "answer", "text": "Answer: 4", "thought": "2 + 2", "input_tokens": 90, "output_tokens": 10}
 END = {"type": "end", "reason": "finished", "turns": 1}
@@ -75,7 +75,7 @@ class Place:
 
 
 def test_an_answer_is_the_candidate(bench: Bench, scripted: ScriptedDriver) -> None:
-    """An answer becomes the candidate, with its usage and a trajectory, and the key is not in the sandbox."""
+    """An answer becomes the candidate, with the relay's token counts and a trajectory. The sandbox lacks the key."""
     place = Place(bench, scripted)
     result = place.produce({"type": "prompt", "text": "user: What?"}, ANSWER, END)
     assert result.failure is None
@@ -83,7 +83,7 @@ def test_an_answer_is_the_candidate(bench: Bench, scripted: ScriptedDriver) -> N
     assert result.stdout == "Answer: 4"
     assert result.metadata["outcome"] == "worked"
     usage: Any = result.metadata["usage"]
-    assert (usage["input_tokens"], usage["turns"]) == (90, 1)
+    assert (usage["input_tokens"], usage["turns"]) == (95, 1)
     assert usage["relay"]["models"] == {"m-1": 1}
     steps = [json.loads(line) for line in result.trajectory.splitlines()]
     assert [step["kind"] for step in steps] == ["prompt", "thought", "message", "usage"]
@@ -131,7 +131,10 @@ def test_a_run_states_everything_that_counts(bench: Bench, scripted: ScriptedDri
     ],
 )
 def test_how_an_answer_ended(bench: Bench, scripted: ScriptedDriver, reason: str, answer: str, outcome: str) -> None:
-    """An answer that is truncated or malformed is still the candidate; the outcome says if it was truncated."""
+    """A truncated or malformed answer is still the candidate, unless it is empty.
+
+    The outcome of a truncated answer is ``truncated``, of a malformed one ``worked``, or ``gave_up`` if it is empty.
+    """
     result = Place(bench, scripted).produce(ANSWER, {**END, "reason": reason}, answer=answer)
     assert result.metadata["outcome"] == outcome
     assert (result.candidate is None) == (not answer)
@@ -206,10 +209,10 @@ def test_a_base_image_without_python(bench: Bench, scripted: ScriptedDriver) -> 
         ({"system_prompt": "x", "system_prompt_file": "y"}, "remove one of the two"),
         ({"dialect": "messages", "seed": 1}, "seed is not supported with 'dialect: messages'"),
         ({"max_tokens": 200, "budget": {"tokens": 100}}, "raise the budget"),
-        ({"temperature": 2.5}, "2"),
+        ({"temperature": 2.5}, "temperature must be at most 2"),
         ({"effort": "huge"}, "effort"),
         ({"system_prompt": " "}, "visible"),
-        ({"retries": -1}, "0"),
+        ({"retries": -1}, "retries must be at least 0"),
     ],
 )
 def test_settings_are_checked(config: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def openai(config: ProviderSettings = OWN) -> ProviderEndpoint:
 
 
 def test_the_key_is_found_by_its_usual_names() -> None:
-    """The key is the first variable with a value, without surrounding space. A blank value is ignored."""
+    """The variables are read in order. The first value that is not blank is the key, without surrounding space."""
     assert openai().key({"OPENAI_API_KEY": "a", "CODEX_API_KEY": "b"}) == ProviderKey("OPENAI_API_KEY", "a")
     assert openai().key({"OPENAI_API_KEY": " ", "CODEX_API_KEY": "b"}) == ProviderKey("CODEX_API_KEY", "b")
     anthropic = endpoint_of(dialect_facts("messages"), ProviderSettings(model="sonnet"))
@@ -87,7 +87,10 @@ BEARER = ProviderSettings(model="m", auth="bearer")
 def test_another_form_of_the_key_has_its_own_variable(
     facts: ProviderFacts, config: ProviderSettings, names: tuple[str, ...]
 ) -> None:
-    """The variable for keys of the form ``auth`` is read first; a key is required, and the identity names the form."""
+    """``auth`` sets the form in which the key is sent. The usual variables for that form are read first.
+
+    A key is then required, and the identity names the form.
+    """
     endpoint = endpoint_of(facts, config)
     assert endpoint.key(dict.fromkeys(names, KEY)).name == names[0]
     assert endpoint.key({names[-1]: KEY}).name == names[-1]
@@ -114,7 +117,10 @@ def test_azure_has_no_other_apis(dialect: str) -> None:
     ],
 )
 def test_a_subscription_is_refused(variables: dict[str, str]) -> None:
-    """A subscription's terms forbid a relay: its token is refused with a hint, and the error does not quote it."""
+    """The token of a subscription is refused with a hint, because a subscription's terms forbid a relay.
+
+    The error does not quote the token. If an API key is set beside the token, the API key is used.
+    """
     endpoint = endpoint_of(dialect_facts("messages"), BEARER)
     with pytest.raises(ConfigError) as raised:
         endpoint.key(variables)
@@ -157,7 +163,7 @@ def test_the_relay_is_given_what_bounds_it() -> None:
 
 
 def test_the_relay_waits_as_long_as_configured() -> None:
-    """The relay's plan has the configured ``provider_timeouts``, and the defaults of those that are not set."""
+    """The relay's plan has the configured ``provider_timeouts``. A timeout that is not configured has its default."""
     key = ProviderKey("OPENAI_API_KEY", KEY)
     timeouts = ProviderTimeoutSettings(connect=1, first_byte=2, between_bytes=3, whole_answer=4)
     config = ProviderSettings(model="m", provider_timeouts=timeouts)
@@ -191,7 +197,10 @@ def test_prices_have_an_order() -> None:
 
 
 def test_an_alias_costs_what_the_model_costs_that_answers() -> None:
-    """Each model that an alias may mean has its own price. A model without one gets the highest of them."""
+    """With an alias, each model that the alias may mean has its own price.
+
+    For any other model, the highest of these prices applies, separately for input and output.
+    """
     models = {
         "claude-opus-4-1": Prices(input=15, output=75, cached_input=1),
         "claude-opus-5": Prices(input=5, output=99),
@@ -260,7 +269,7 @@ def test_a_sandbox_has_a_placeholder_wherever_a_key_was_given() -> None:
 
 
 def test_without_a_key_nothing_is_taken_for_one() -> None:
-    """Without a key, other variables get no placeholder, although each value contains the empty text."""
+    """If the key is empty, only its own variable gets a placeholder, although every value contains the empty text."""
     config = ProviderSettings(model="m", base_url="http://127.0.0.1:8000/v1")
     variables = openai(config).key_variables({"PLAIN": "plain"}, ProviderKey("OPENAI_API_KEY", ""))
     assert variables == {"OPENAI_API_KEY": PLACEHOLDER}
@@ -288,7 +297,7 @@ def test_a_cloud_has_credentials_of_its_own() -> None:
 def test_a_way_past_the_relay_is_told(domain: str) -> None:
     """J13: a warning names the allowed domain through which agents could reach the provider without the relay."""
     config = ProviderSettings(model="m", allowed_domains=("example.org", domain))
-    assert domain in openai(config).warning()
+    assert f": {domain} lets agents reach api.openai.com without the relay" in openai(config).warning()
     passed = config.model_copy(update={"credentials": "passthrough"})
     assert openai(passed).warning() == ""
     other = ProviderSettings(model="m", allowed_domains=("example.org", "xapi.openai.com", "notopenai.com"))

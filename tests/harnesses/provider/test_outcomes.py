@@ -1,4 +1,7 @@
-"""How an agent's work ended is judged by evidence that the agent cannot forge. All combinations of it are tested."""
+"""How an agent's work ended is judged from the sandbox, the relay and the program's own events, in all combinations.
+
+An agent can forge only the events.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ def test_an_agent_that_left_something_worked() -> None:
 
 
 def test_an_agent_that_left_nothing_gave_up_or_was_denied() -> None:
-    """An agent that exits with 0 without a candidate gave up, or was denied tools if its program denied tool calls."""
+    """An agent that exits with 0 without a candidate gave up. If its program denied tool calls, it was denied tools."""
     assert case(left=False).outcome is AgentOutcome.GAVE_UP
     assert case(left=False, self_report=SelfReport(finished=True, message="All done!")).outcome is AgentOutcome.GAVE_UP
     assert case(left=False, self_report=SelfReport(denials=1)).outcome is AgentOutcome.DENIED
@@ -114,7 +117,10 @@ def test_a_failure_stays_one_where_the_relay_saw_success(
 @pytest.mark.parametrize("trouble", INFRASTRUCTURE)
 @pytest.mark.parametrize("reason", ENDS)
 def test_a_provider_in_trouble_is_no_failure_of_an_agent(trouble: Trouble, reason: FailureReason) -> None:
-    """Provider trouble is an infrastructure error before any answer, and later if the gateway's probe meets it, too."""
+    """Provider trouble before any answer is an infrastructure error.
+
+    After an answer, it is an infrastructure error if the gateway's probe also meets it.
+    """
     relay = RelayReport(requests=4, trouble=trouble, message="the provider answered 599", retry_after=5.0)
     with pytest.raises(ProviderError, match="the provider answered 599") as raised:
         case(relay, failure(reason))
@@ -256,7 +262,10 @@ _SELF_REPORT = st.builds(
 
 @given(self_report=_SELF_REPORT, reason=st.none() | st.sampled_from(list(ENDS)), left=st.booleans())
 def test_no_claim_changes_what_the_relay_saw(self_report: SelfReport, reason: FailureReason | None, left: bool) -> None:
-    """J15: if the relay saw success, no self-report makes a failure an infrastructure error, or a success a failure."""
+    """J15: if the relay saw success, a failure stays a failure and a success stays a success, whatever is reported.
+
+    Of the self-report, only the denied tool calls change the outcome.
+    """
     ended = None if reason is None else failure(reason)
     judged = case(SUCCESS, ended, self_report, left=left)
     assert judged.failure is ended
@@ -271,7 +280,10 @@ def test_no_claim_starts_a_program(self_report: SelfReport) -> None:
 
 @pytest.mark.parametrize(("trouble", "code"), INFRASTRUCTURE.items())
 def test_without_a_relay_the_programs_word_counts(trouble: Trouble, code: str) -> None:
-    """Passthrough: provider trouble is taken from the program's own events, with their error message."""
+    """Passthrough: provider trouble is taken from the program's own events.
+
+    After an answer, it is an infrastructure error if the gateway's probe also meets it and the agent failed.
+    """
     reported = SelfReport(trouble=trouble, error="status 599", failed=True)
     for self_report in (reported, replace(reported, answered=True)):
         with pytest.raises(ProviderError, match="status 599") as raised:
@@ -353,7 +365,10 @@ def test_a_command_that_no_model_could_answer(trouble: Trouble, ended: Candidate
 
 
 def test_a_command_that_waited_in_vain() -> None:
-    """If a command's time ran out while a request had no response, the probe decides; otherwise it does not matter."""
+    """If a command times out while a request has no response, the probe decides whether the command has failed.
+
+    If all requests had responses, or if the command crashed, the probe does not matter.
+    """
     late = failure(FailureReason.AGENT_TIMEOUT)
     waiting, served = RelayReport(requests=2, answered=1, statuses={"200": 1}), SUCCESS
     with pytest.raises(ProviderError):
@@ -373,7 +388,10 @@ def test_a_command_that_waited_in_vain() -> None:
     ],
 )
 def test_a_command_fails_by_its_own_trouble(trouble: Trouble, outcome: AgentOutcome) -> None:
-    """A rejected request, a used-up budget and a refusal are a command's failure, even before any answer."""
+    """A rejected request, a used-up budget and a refusal are a command's failure, even before any answer.
+
+    But a command that exits with 0 and leaves a candidate has worked.
+    """
     relay = RelayReport(requests=1, statuses={"400": 1}, trouble=trouble)
     judged = case(relay, failure(), left=False, trusted=False)
     assert (judged.outcome, judged.failure is not None) == (outcome, True)

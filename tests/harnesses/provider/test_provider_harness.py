@@ -161,7 +161,7 @@ def test_which_models_answered_is_recorded(place: Place) -> None:
 
 
 def test_no_key_is_in_a_sandbox(place: Place) -> None:
-    """J15: no arguments, environment, mounts or labels of a sandbox contain the key, and no result does."""
+    """J15: the key is not in the arguments, environment, mounts or labels of a sandbox, and not in the result."""
     agent_result = place.produce()
     for spec, command in place.scripted.commands:
         assert KEY not in repr(
@@ -302,7 +302,7 @@ def test_a_providers_trouble_is_infrastructure(place: Place) -> None:
 
 
 def test_a_void_try_tells_what_it_used(place: Place) -> None:
-    """A try with an infrastructure error records its usage, and after provider trouble also outcome and steps."""
+    """A try with an infrastructure error records its usage. After provider trouble, it also records outcome and steps."""
     place.gateway.relay = replace(WORKED, answered=0, statuses={}, trouble=Trouble.FAILED, forgiven=2)
     place.install(agent_that(place.name, code=1))
     void = place.produce()
@@ -319,7 +319,7 @@ def test_a_void_try_tells_what_it_used(place: Place) -> None:
 
 
 def test_earlier_tries_count_against_the_budget(place: Place) -> None:
-    """The relay gets what earlier tries of a task used, so that its budget applies to all tries together."""
+    """The relay gets what earlier tries of a task used, so that the task's budget applies to all tries together."""
     context = replace(place.bench.context(), gateway=place.gateway, spent=Spent(3, 200, 1000))
     place.harness.produce(VIEW, context)
     relay = place.gateway.plans[-1][1].relay
@@ -363,7 +363,7 @@ def test_events_are_what_stdout_holds(place: Place) -> None:
 
 
 def test_a_dead_gateway_ends_the_work_at_once(place: Place) -> None:
-    """J19: if the gateway dies, the sandbox is closed while the agent works, with an infrastructure error."""
+    """J19: if the gateway dies while the agent works, the sandbox is closed. The result has an infrastructure error."""
 
     def wait(context: ProgramContext) -> None:
         place.gateway.sessions[0].die(EgressError("the gateway died"))
@@ -478,7 +478,10 @@ def test_a_rejected_key_or_model_is_told_before_any_task(bench: Bench, scripted:
 
 @every_program
 def test_trouble_that_may_pass_by_does_not_stop_a_run(bench: Bench, scripted: ScriptedDriver, name: str) -> None:
-    """Provider trouble that may pass causes only a warning before the run, and the usage of the probe is returned."""
+    """If the probe before the run meets provider trouble that may pass, the only effect is a warning.
+
+    Success and a refusal by the model cause no warning. The usage of the probe is returned.
+    """
     place = Place(bench, scripted, name)
     for trouble in (
         Trouble.FAILED,

@@ -20,7 +20,7 @@ from securebench.harnesses.provider.session import ProviderSession, ProviderSetu
 from securebench.limits import ProviderTimeouts
 from securebench.sandboxes.base import CommandResult
 from securebench.testing.egress_world import port_of
-from securebench.testing.provider import Fail, FaultPlan, Hang, Say, ScriptedProvider, always, numbered
+from securebench.testing.provider import Fail, FaultPlan, Hang, Say, ScriptedProvider, numbered
 from securebench.trials import TrialId
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def test_a_provider_that_went_away_is_infrastructure() -> None:
 
 
 def test_a_rate_limit_counts_once_it_outlasts_a_flood(play: Any) -> None:
-    """A rate limit that outlasts all pauses is an infrastructure error, with the provider's ``Retry-After``."""
+    """A rate limit that outlasts all pauses between probes is an infrastructure error. It has the ``Retry-After``."""
 
     def work(task: Task) -> None:
         assert task.ask("Do it.") == 200
@@ -193,7 +193,7 @@ def test_a_rate_limit_counts_once_it_outlasts_a_flood(play: Any) -> None:
 
 
 def test_a_rate_limit_that_passes_was_the_agents(play: Any) -> None:
-    """If a rate limit ends during the gateway's pauses, which respect ``Retry-After``, the agent has failed."""
+    """If a rate limit ends during the pauses between probes, the agent has failed. Pauses respect ``Retry-After``."""
     answers = iter([Fail(429, retry_after=9), Fail(429), None])
 
     def plan(request: ModelRequest) -> Fault | None:
@@ -211,9 +211,16 @@ def test_a_rate_limit_that_passes_was_the_agents(play: Any) -> None:
 
 
 def test_before_an_answer_nobody_is_asked(play: Any) -> None:
-    """A rate limit before any answer is an infrastructure error, with the provider's ``Retry-After``."""
+    """A rate limit before any answer is an infrastructure error, with its ``Retry-After``, without any probe."""
+    asked: list[str] = []
+
+    def plan(request: ModelRequest) -> Fault | None:
+        asked.append(request.conversation.prompt)
+        return Fail(429, retry_after=40)
+
     with pytest.raises(ProviderError) as raised:
-        play("openai", always(Fail(429, retry_after=40)), lambda task: task.ask("Do it."))
+        play("openai", plan, lambda task: task.ask("Do it."))
+    assert asked == ["Do it."]
     assert raised.value.retry_after is not None
     assert 30 < raised.value.retry_after <= 40
 

@@ -1,4 +1,4 @@
-"""The client on the host for requests of the run itself, with complete and incomplete answers."""
+"""How the client with which SecureBench itself asks a model, through a relay, reads complete and incomplete answers."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_codex_names_its_trouble_in_words(message: str, trouble: Trouble | None)
 
 
 def test_codex_warnings_are_kept_few_and_short() -> None:
-    """F7: each warning of Codex is kept once and clipped, and only the first few are kept."""
+    """F7: the first few different warnings of Codex are kept. A long one is clipped, and a repeated one is ignored."""
     texts = ["Model metadata for `x` not found.", "x" * 10_000, *map(str, range(99))]
     events = [streams.codex_item("error", message=text) for text in texts for _ in range(2)]
     self_report = on_output(CodexEventParser(), *streams.CODEX_BEGIN, *events).self_report

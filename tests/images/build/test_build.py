@@ -1,4 +1,7 @@
-"""Building and checking a system image, in the store or on an engine. A failed or killed build leaves nothing."""
+"""Building and checking a system image, in the store or on an engine.
+
+A failed build leaves nothing. What a killed build left is removed later.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from engine_doubles import FakeEngine
 from fake_registry import registry_with
+from securebench.engine.client import connect
 from securebench.errors import ImageError, InfrastructureError
 from securebench.images.build import build, engine_build, registry_base
 from securebench.images.build.bootstrap import Bootstrap
@@ -249,12 +255,39 @@ def built_on_engine(
 def test_an_engines_checks_run_where_a_sandbox_would(
     clean_engine: Engine, built_on_engine: Callable[[SystemRecipe], str], recipe: SystemRecipe, script: str, why: str
 ) -> None:
-    """A check that a hardened container does not allow fails, and the image is removed without getting a name."""
+    """A check that does what a hardened container forbids fails. Its image gets no name and is removed."""
     with pytest.raises(ImageError) as caught:
         built_on_engine(replace(recipe, checks=(("/bin/sh", "-c", script),)))
     assert caught.value.code == "image-check-failed", why
     assert engine_build.find(clean_engine, recipe.reference) is None
     assert _left_on(clean_engine) == []
+
+
+def test_an_engine_is_asked_for_a_hardened_container(recipe: SystemRecipe, tmp_path: Path) -> None:
+    """A check runs without capabilities, without a network and not as root. Its root file system is read-only."""
+    fake = FakeEngine(tmp_path / "engine.sock")
+    fake.answer("POST .*/containers/create", {"Id": "made"}, status=201)
+    fake.answer("POST .*/containers/made/start", status=204)
+    fake.answer("POST .*/containers/made/wait", {"StatusCode": 3})
+    fake.answer("GET .*/containers/made/json", {"Config": {"Tty": True}})
+    fake.answer("GET .*/containers/made/logs", b"output")
+    with (
+        closing(fake),
+        closing(connect([fake.endpoint])) as engine,
+        pytest.raises(ImageError, match="exited with 3: output"),
+    ):
+        engine_build.finish(engine, recipe, "sha256:new", "token", lambda _stage: None)
+    (asked,) = [body for _, path, body in fake.requests if path.endswith("/containers/create")]
+    assert asked["User"] == "65534:65534"
+    wanted = {
+        "CapDrop": ["ALL"],
+        "NetworkMode": "none",
+        "ReadonlyRootfs": True,
+        "SecurityOpt": ["no-new-privileges:true"],
+        "Tmpfs": {"/tmp": "mode=1777"},
+    }
+    assert {name: asked["HostConfig"].get(name) for name in wanted} == wanted
+    assert not any("/tag" in path for _, path, _ in fake.requests), "an image that fails a check gets no name"
 
 
 @pytest.mark.engine
@@ -286,7 +319,7 @@ def test_a_build_that_is_killed_on_the_engine_is_cleared_by_the_next(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """L25: the next build removes what a build killed on the engine left there, even if it builds in the store."""
+    """L25: a build on the engine is killed. The next build removes its leftovers, even if it builds in the store."""
     (tmp_path / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\nENV MADE=yes\n")
     client = clean_engine.client
     with registry_with(tiny_root(), client.version()["Arch"]) as base:

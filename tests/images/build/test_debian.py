@@ -47,7 +47,10 @@ def _apt_knows(programs: FakePrograms, *rows: str) -> None:
 
 
 def test_the_mirrors_are_those_of_this_machine(programs: FakePrograms) -> None:
-    """With the recipe's suite, this machine's Debian mirrors are used: main only, with updates and security."""
+    """This machine's Debian mirrors of the recipe's suite, its updates and its security updates are used.
+
+    Only the component ``main`` is used. Backports and other vendors' repositories are not used.
+    """
     _apt_knows(
         programs,
         "http://mirror.example/debian/ bookworm main Debian",
@@ -104,7 +107,7 @@ def test_a_machine_that_is_no_debian_leaves_the_choice_to_mmdebstrap(programs: F
 
 
 def test_debians_keys_are_named_where_they_are_installed(programs: FakePrograms) -> None:
-    """If Debian's keyring is installed, the lines name it, because apt may not trust its keys by default."""
+    """If Debian's keyring is installed, each mirror's line names it: apt may not trust Debian's keys by default."""
     debian.KEYRING.write_text("")
     _apt_knows(programs, "http://mirror.example/debian/ bookworm main Debian")
     assert machine_mirrors("bookworm") == (
@@ -142,7 +145,10 @@ def _run(tmp_path: Path, report: Callable[[str], None] = lambda _stage: None) ->
 
 
 def test_the_archive_is_given_as_it_is_made_and_the_stages_are_told(programs: FakePrograms, tmp_path: Path) -> None:
-    """The archive comes from stdout; stderr goes to the log, and its stages are reported unless they have a path."""
+    """The archive is read from stdout. All of stderr goes to the log.
+
+    A line of stderr such as ``I: extracting archives...`` is reported as a stage, unless it contains a path.
+    """
     log = "I: using /some/place as tempdir...\nI: extracting archives...\nI: done\nother...\n"
     programs.add("mmdebstrap", f"printf '{log}' >&2; printf archive")
     stages: list[str] = []
@@ -152,13 +158,16 @@ def test_the_archive_is_given_as_it_is_made_and_the_stages_are_told(programs: Fa
 
 
 def test_its_temporary_files_go_into_the_builds_own_directory(programs: FakePrograms, tmp_path: Path) -> None:
-    """L25: ``mmdebstrap`` unpacks into the build directory, which is removed even if the build is killed."""
+    """L25: ``mmdebstrap`` puts temporary files in the build directory, so the next build removes them after a kill."""
     programs.add("mmdebstrap", 'printf %s "$TMPDIR"')
     assert _run(tmp_path) == str(tmp_path).encode()
 
 
 def test_a_failure_after_the_whole_archive_is_still_a_failure(programs: FakePrograms, tmp_path: Path) -> None:
-    """L25: the stream ends with an error, which has the last lines of the output and the path of the log."""
+    """L25: if ``mmdebstrap`` writes its archive and then fails, an error is raised.
+
+    The error has the last lines of stderr, and its hint has the path of the log.
+    """
     programs.add("mmdebstrap", "printf archive; echo 'E: it broke' >&2; exit 25")
     with pytest.raises(ImageError, match="exit code 25") as caught:
         _run(tmp_path)

@@ -1,4 +1,7 @@
-"""Build directories: a build that fails or is killed leaves nothing."""
+"""Build directories: a failed build leaves nothing, and the next build removes what a killed one left.
+
+Each build has a token, which labels what it creates in an engine. Clearing a token removes these things.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +127,7 @@ def test_a_place_prepared_by_someone_else_is_refused(tmp_path: Path, kind: str) 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to someone else")
 def test_a_directory_of_another_user_is_refused() -> None:
-    """A directory of all builds that belongs to another user is refused."""
+    """The directory of all builds is refused if it belongs to another user."""
     builds_directory().mkdir()
     os.chown(builds_directory(), 65534, 65534)
     with pytest.raises(ImageError, match="is not a directory of this user"), open_build_directory(lambda _token: None):

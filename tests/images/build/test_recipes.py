@@ -64,7 +64,7 @@ def test_a_recipe_is_read_as_it_is_written(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_field_is_refused_where_it_stands(tmp_path: Path, old: str, new: str, pointer: str) -> None:
-    """K15: a name that is an option or a list of names is refused, as is any wrong field; the error locates it."""
+    """K15: a wrong field is refused, and the error locates it. A name may be neither an option nor several names."""
     assert old in GOOD
     directory = _recipe(tmp_path, GOOD.replace(old, new))
     with pytest.raises(ConfigError) as caught:
@@ -117,7 +117,7 @@ def test_all_problems_of_a_recipe_are_reported_with_line_and_column(tmp_path: Pa
 
 
 def test_a_misspelled_kind_is_recognised(tmp_path: Path) -> None:
-    """For the key 'dockerfil', the error suggests 'dockerfile' and names no missing keys of another kind of recipe."""
+    """The error for the key 'dockerfil' suggests 'dockerfile'. It does not ask for keys of another kind of recipe."""
     directory = _recipe(tmp_path, DOCKERFILE.replace("dockerfile:", "dockerfil:"))
     with pytest.raises(ConfigError) as caught:
         load_recipe(directory)
@@ -334,10 +334,14 @@ def test_a_user_names_a_recipe_a_directory_of_one_or_a_directory_of_recipes(
 
 
 def test_what_makes_a_base_is_built_before_what_is_on_top_of_it(tmp_path: Path) -> None:
-    """Bases are built first, whatever the recipes' names; a recipe that is its own base causes no endless loop."""
+    """Bases are built first, whatever the recipes' names; a cycle of one or two recipes causes no endless loop."""
     third = load_recipe(_recipe(tmp_path, DERIVED.replace("securebench/python:3.11", "securebench/pack/docker:1"), "a"))
     second = load_recipe(_recipe(tmp_path, DOCKERFILE.replace("securebench/python:3.11", "securebench/tool:1"), "b"))
     first = load_recipe(_recipe(tmp_path, GOOD, "c"))
     assert in_building_order([third, second, first]) == (first, second, third)
     circle = load_recipe(_recipe(tmp_path, DERIVED.replace("securebench/python:3.11", "securebench/pack/task:1"), "d"))
     assert in_building_order([circle, circle]) == (circle,)
+    fourth = load_recipe(
+        _recipe(tmp_path, DOCKERFILE.replace("securebench/python:3.11", "securebench/pack/task:1"), "e")
+    )
+    assert in_building_order([third, fourth, first]) == (first, third, fourth)

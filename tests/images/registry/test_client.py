@@ -126,7 +126,7 @@ def test_credentials_of_another_registry_are_not_sent(
 
 
 def test_blobs_from_elsewhere_are_asked_for_without_credentials(registry: FakeRegistry, other: FakeRegistry) -> None:
-    """J09: a redirect to another host is followed, and the token is not sent there."""
+    """J09: a redirect to another server is followed, and the token is not sent there."""
     reference = registry.add_image(ROOT)
     registry.tokens = {"secret"}
     digest = layer_of(registry)

@@ -34,7 +34,7 @@ def found(directory: Path, auths: Any, registry: str = "registry.example.com") -
     ],
 )
 def test_they_are_found_by_the_registrys_name(docker_config: Path, key: str, registry: str) -> None:
-    """Credentials are found under each name that the file may have for their registry."""
+    """The file may name a registry in several ways. Its credentials are found under each of these names."""
     assert found(docker_config, {key: AUTH}, registry) == KNOWN
 
 

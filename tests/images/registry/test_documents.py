@@ -23,7 +23,10 @@ SCHEMA_1 = {"schemaVersion": 1, "name": "base", "tag": "1", "fsLayers": [{"blobS
 
 
 def refused(document: object, announced: str = MANIFEST) -> str:
-    """Return the code of the error with which a document is refused, in at most a second of processor time."""
+    """Return the code of the error with which a document is refused.
+
+    The refusal must take at most a second of processor time.
+    """
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
     with processor_seconds(1), pytest.raises(ImageError) as raised:
         parse_manifest(data, announced, "base:1")
@@ -88,7 +91,7 @@ def test_schema_1_is_refused(document: object, announced: str) -> None:
     ],
 )
 def test_what_cannot_be_unpacked_is_refused_before_it_is_downloaded(change: dict[str, object]) -> None:
-    """Layers with zstd, foreign or unknown layers, and artifacts other than images are refused as unsupported."""
+    """A zstd, foreign or unknown layer is refused as unsupported, and so is an artifact that is not an image."""
     assert refused(GOOD | change) == "image-format-unsupported"
 
 

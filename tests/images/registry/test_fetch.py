@@ -170,7 +170,7 @@ def test_a_broken_connection_is_taken_up_where_it_broke(registry: FakeRegistry, 
 
 
 def test_a_blob_that_stays_short_is_given_up(registry: FakeRegistry) -> None:
-    """A download fails after some attempts if the server ends each response too early, without an error."""
+    """If the server always sends less of a layer than its declared size, the download fails after some attempts."""
     reference = with_layer(registry, NOISE)
     registry.blobs[NOISE.digest] = Blob(OCI_LAYER, NOISE.data[:1000])
     registry.ranges = False
@@ -235,7 +235,7 @@ def test_the_right_platform_is_chosen(registry: FakeRegistry) -> None:
 
 
 def test_a_missing_platform_says_what_is_offered(registry: FakeRegistry) -> None:
-    """I07: if the platform is missing, the error names the available platforms, without attestations."""
+    """I07: if the platform is missing, the error names those available, but no attestation (``unknown/unknown``)."""
     manifest = manifest_of(config_for("arm64"), [])
     made = {"linux/arm64/v8": manifest, "windows/amd64": manifest, "unknown/unknown": manifest}
     error = refused(registry.publish(index_of(made)))
@@ -307,14 +307,17 @@ def test_an_interrupt_ends_a_download_at_once(registry: FakeRegistry) -> None:
 
 
 def test_trouble_of_the_sink_is_its_own(registry: FakeRegistry) -> None:
-    """An error of the sink, such as a full disk, is raised unchanged and does not count as a broken connection."""
+    """An error of the sink, such as a full disk, is raised unchanged, and the layer is not written again."""
 
     class Full(MemorySink):
         def write(self, digest: str, size: int, pieces: object) -> None:
+            self.begun.append(digest)
             raise OSError(28, "No space left on device")
 
+    sink = Full()
     with pytest.raises(OSError, match="No space"):
-        pull(with_layer(registry, NOISE), Full())
+        pull(with_layer(registry, NOISE), sink)
+    assert sink.begun == [NOISE.digest]
 
 
 def test_what_is_no_reference_is_asked_of_nobody(registry: FakeRegistry) -> None:

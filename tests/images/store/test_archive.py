@@ -257,7 +257,7 @@ def test_layers_that_are_not_those_of_the_configuration_are_refused(own_store: I
 
 
 def test_a_hostile_layer_is_refused_before_its_image_has_a_name(own_store: ImageStore, tmp_path: Path) -> None:
-    """H13, H15: an image with a layer that cannot be unpacked is not imported, and nothing is written outside."""
+    """H13, H15: an image with a hostile layer is not imported, and nothing is written outside the image's tree."""
     (tmp_path / "image").write_bytes(docker_save([LOWER, layer(file("../../escaped"))], ["a:1"]))
     with pytest.raises(ImageError, match="layer 2 of 2"):
         bring(own_store, tmp_path / "image")

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ import pytest
 from image_archives import config, digest, directory, docker_save, file, layer
 from leftovers import remove_images
 from securebench.errors import ConfigError, DiskFullError, ImageError
-from securebench.fs.locks import take_now
+from securebench.fs.locks import take, take_now
 from securebench.fs.rmtree import remove_entry
 from securebench.images.layout import LAYER_TYPE, Descriptor
 from securebench.images.store import incoming as incoming_module
@@ -54,7 +54,7 @@ def put(store: ImageStore, reference: str, root: bytes = ROOT, **variables: str)
 
 
 def files_in(store: ImageStore) -> set[str]:
-    """Return the blobs, trees, locks of images and work directories of a store."""
+    """Return the paths of a store's blobs, trees, image locks and work directories."""
     tops = ("blobs/sha256", "trees", "locks", "work")
     found = {f"{top}/{path.name}" for top in tops for path in (store.directory / top).iterdir()}
     return found - {"locks/store"}
@@ -110,15 +110,21 @@ def test_only_a_sandboxs_root_may_pass_to_the_trees(own_store: ImageStore) -> No
     assert set(modes.values()) == {0o700}
 
 
-def test_many_threads_and_processes_unpack_once(own_store: ImageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Concurrent leases of one image share one tree, which is unpacked only once."""
+def test_many_threads_unpack_once(own_store: ImageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If several threads lease an image before it is unpacked, it is unpacked once, and they share its tree."""
     image_id = put(own_store, "tool:1")
     unpacked = []
+    together = threading.Barrier(8, timeout=10)
+
+    def claim(path: Path) -> int | None:
+        together.wait()
+        return take_now(path)
 
     def counted(layers: Sequence[Layer], root: Path, shift: int, limits: ArchiveLimits) -> Unpacked:
         unpacked.append(root)
         return unpack(layers, root, shift, limits)
 
+    monkeypatch.setattr(leases, "take_now", claim)
     monkeypatch.setattr(leases, "unpack", counted)
     with ThreadPoolExecutor(8) as pool:
         held = list(pool.map(lambda _: own_store.lease(image_id), range(8)))
@@ -324,7 +330,7 @@ def test_a_blob_must_be_what_it_is_announced_as(own_store: ImageStore) -> None:
 
 
 def test_a_blob_that_is_there_is_not_needed_again(own_store: ImageStore) -> None:
-    """A blob that an import found in the store is kept for it, even if the only image with it is removed meanwhile."""
+    """A blob that an import found in the store is not deleted during the import, even if its only image is removed."""
     put(own_store, "a:1")
     with own_store.incoming(ARCHIVE) as incoming:
         assert incoming.has(digest(ROOT))
@@ -501,7 +507,10 @@ def test_nothing_of_the_host_is_in_the_store(own_store: ImageStore, tmp_path: Pa
 
 
 def test_where_the_store_is_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The store is where a variable says, else in /var/lib for root, or in the user's data directory."""
+    """A variable sets the store's directory.
+
+    Without it, root's store is in /var/lib, and that of another user is in the user's data directory.
+    """
     assert default_directory({DIRECTORY_VARIABLE: str(tmp_path)}) == tmp_path
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert default_directory({}) == Path("/var/lib/securebench/images")
@@ -524,7 +533,11 @@ def test_a_lease_is_closed_once(own_store: ImageStore) -> None:
 def test_who_waits_for_an_unpacking_gets_its_tree(own_store: ImageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second lease waits until the first has unpacked the image, and then gets the complete tree."""
     image_id = put(own_store, "tool:1")
-    begun, go_on = threading.Event(), threading.Event()
+    begun, asked, go_on = threading.Event(), threading.Event(), threading.Event()
+
+    def noted(path: Path, *, shared: bool = False) -> int:
+        asked.set()
+        return take(path, shared=shared)
 
     def slow(layers: Sequence[Layer], root: Path, shift: int, limits: ArchiveLimits) -> Unpacked:
         begun.set()
@@ -535,8 +548,12 @@ def test_who_waits_for_an_unpacking_gets_its_tree(own_store: ImageStore, monkeyp
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(own_store.lease, image_id)
         assert begun.wait(10)
+        monkeypatch.setattr(leases, "take", noted)
         second = pool.submit(own_store.lease, image_id)
+        assert asked.wait(10)
+        done, _ = wait([second], timeout=0.1)
         go_on.set()
+        assert not done, "it waits"
         for lease in (first.result(), second.result()):
             assert (lease.root / "etc/os").exists()
             lease.close()
@@ -615,7 +632,7 @@ def _as_nobody(call: Callable[[], list[str]]) -> list[str]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 def test_a_home_that_cannot_be_entered_holds_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a home that cannot be entered, as after ``sudo -u``, no image is found. An import says what to set."""
+    """With a home that cannot be entered, as after ``sudo -u``, no image is found. An import fails with a hint."""
     tmp_path.chmod(0o700)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv(DIRECTORY_VARIABLE, raising=False)

@@ -103,7 +103,7 @@ def test_a_tree_has_what_its_archive_has(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_owners_are_shifted(tmp_path: Path) -> None:
-    """H06: the shift is added to all owner ids. An id that no sandbox has is replaced with that of nobody before."""
+    """H06: an owner id that no sandbox has is replaced with that of nobody. Then the shift is added to each id."""
     archive = layer(
         directory("d", owner=(33, 34)),
         file("d/su", mode=0o6755),

@@ -78,7 +78,7 @@ def test_compiled_modules_come_from_a_wheel(tmp_path: Path) -> None:
 
 
 def test_a_users_pins_go_before_ours(tmp_path: Path) -> None:
-    """For a version with two setups, only the user's is used. If it has no release, the shipped one is ignored."""
+    """A user's setup replaces the shipped setup of the same version, together with the shipped release."""
     mine = read_pins(written(tmp_path, GOOD))
     both = mine.over(shipped_pins())
     assert both.setups["pallets/flask", "2.3"] == mine.setups["pallets/flask", "2.3"]

@@ -64,7 +64,7 @@ def test_hints_are_shown_on_demand_alone() -> None:
 
 
 def test_a_sensitive_path_of_the_gold_patch_is_allowed_and_said() -> None:
-    """A candidate may change a sensitive path that the gold patch changes, and no other. The report names it."""
+    """Of all sensitive paths, a candidate may change only those that the gold patch changes. The report names them."""
     made = _made(patch=PATCH.replace("src/flask/app.py", "setup.cfg"))
     assert made.row.task["eval"]["tests"]["candidate_policy"] == {"allow_sensitive_paths": ["setup.cfg"]}
     assert any("setup.cfg" in note for note in made.report.changed)
@@ -81,7 +81,10 @@ def test_ids_that_no_runner_could_name_are_left_out_by_name() -> None:
 
 
 def test_what_a_release_lacks_is_not_expected_and_is_said() -> None:
-    """If a release replaces the row's commit, the report names it, and tests that the release lacks are left out."""
+    """If a release replaces the row's commit, tests that the release lacks are left out.
+
+    The report names the release and these tests.
+    """
     release = shipped_pins().releases["pallets/flask", "2.3"]
     absent = sorted(release.absent)
     made = _made(BUILT, PASS_TO_PASS=["tests/test_app.py::test_one", *absent])
@@ -106,7 +109,7 @@ def test_a_recipe_names_source_and_pins() -> None:
 
 @pytest.mark.parametrize("layout", ["flask", "pallets/flask"])
 def test_a_clone_is_taken_where_there_is_one(tmp_path: Path, layout: str) -> None:
-    """If there is a clone, the image is built from the row's commit in it, and not from a release."""
+    """If the user has a clone of the repository, the image is built from the row's commit there, not from a release."""
     (tmp_path / layout).mkdir(parents=True)
     made = _made(SweBenchChoices(build=True, repositories=tmp_path, pins=shipped_pins()))
     recipe = json.loads(made.image.recipe_text)
@@ -222,12 +225,11 @@ DJANGO: dict[str, Any] = {
 
 
 def test_rows_of_django_expect_tests_by_name() -> None:
-    """Ids as unittest prints them and first lines of docstrings are both kept, and the report counts the latter."""
+    """Django tests are expected by unittest id or by the first line of a docstring. The report counts the latter."""
     made = _made(**DJANGO)
     tests = made.row.task["eval"]["tests"]
     assert tests["expect"] == {"fail_to_pass": DJANGO["FAIL_TO_PASS"], "pass_to_pass": DJANGO["PASS_TO_PASS"]}
     assert read_command(tests["command"]) is not None
-    assert not any("exit code" in note for note in made.report.lost)
     assert any("1 expected test identified by the first line" in note for note in made.report.changed)
 
 

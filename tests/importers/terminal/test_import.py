@@ -41,7 +41,7 @@ def _refusal(tmp_path: Path, changes: Changes, *, first: bool = False) -> str:
 
 
 def test_a_harbor_task_becomes_a_row(tmp_path: Path) -> None:
-    """A row has the task's instruction, working directory, time and resource limits, and an image named after it."""
+    """A row has the task's instruction, working directory and limits. Its image is named after the task."""
     row = _harbor(tmp_path).row.task
     assert row["id"] == "harbor/sum-the-log"
     assert row["input"] == {"instructions": HARBOR["instruction.md"]}
@@ -57,7 +57,7 @@ def test_a_harbor_task_becomes_a_row(tmp_path: Path) -> None:
 
 
 def test_the_checker_is_our_runner_in_isolation(tmp_path: Path) -> None:
-    """The checker runs SecureBench's runner in isolation. It sees the image's packages if the script uses pip."""
+    """The checker runs SecureBench's runner in isolation. If the task's script uses pip, the image's packages are visible."""
     row = _harbor(tmp_path).row.task
     command = row["eval"]["checker"]["command"]
     assert command == ["python3", "-I", "-S", "/app/securebench/evaluation_inputs/run_tests.py"]
@@ -93,7 +93,7 @@ def test_a_task_may_have_no_solution(tmp_path: Path, read: Callable[..., Importe
 
 
 def test_tests_find_their_files_where_they_lie_here(tmp_path: Path) -> None:
-    """`/tests` in a test file is replaced by the path of the tests in the checker's sandbox, which the report says."""
+    """In test files, `/tests` is replaced by the tests' path in the checker's sandbox. The report says so."""
     one = _harbor(tmp_path)
     files = next(files for root, files in one.trees.items() if root.endswith("/tests"))
     text = files["test_outputs.py"].data.decode()
@@ -149,7 +149,7 @@ def test_the_authors_image_is_taken_on_demand(tmp_path: Path) -> None:
 
 
 def test_stand_ins_for_base_images_go_into_the_recipe(tmp_path: Path) -> None:
-    """The recipe lists a replacement for each base image in the Dockerfile, and no others."""
+    """The recipe lists only the replacements of base images that the Dockerfile uses."""
     choices = TerminalChoices({"ubuntu:24.04": "securebench/python:3.11", "other:1": "x:1"})
     recipe = _harbor(tmp_path, choices=choices).trees["images/sum-the-log"]["recipe.yaml"].data.decode()
     assert '"ubuntu:24.04": "securebench/python:3.11"' in recipe
@@ -243,7 +243,11 @@ def test_a_hidden_file_that_the_dockerfile_copies_is_refused(tmp_path: Path, ste
 
 
 def test_a_solution_with_the_name_of_a_test_hides_nothing(tmp_path: Path) -> None:
-    """A solution file with the name of a test does not replace it in the search for copies or in the hidden paths."""
+    """A solution file may have the same name as a test file.
+
+    The task is still refused if its Dockerfile copies the test. Tasks that differ only in this test still get different
+    hidden directories.
+    """
     changes = {**_HIDDEN, "environment/Dockerfile": f"{_HEAD}COPY tests /app/tests\n"}
     twin = {"solution/test_outputs.py": "answer = 42\n"}
     assert "tests/test_outputs.py" in _refusal(tmp_path / "a", {**changes, **twin})
@@ -274,7 +278,7 @@ def test_a_solution_with_the_name_of_a_test_hides_nothing(tmp_path: Path) -> Non
 def test_a_hidden_file_that_merely_lies_in_the_context_does_not_refuse_the_task(
     tmp_path: Path, steps: str, ignore: str
 ) -> None:
-    """A hidden file that no step copies is only removed from the pack's build context, and the report names it."""
+    """If no step copies a hidden file, it is removed from the pack's build context. The report names it."""
     files = {**_HIDDEN, "environment/Dockerfile": f"{_HEAD}{steps}\n"}
     one = _harbor(tmp_path, {**files, **({"environment/.dockerignore": ignore} if ignore else {})})
     context = [path for path in one.trees["images/sum-the-log"] if path.startswith("context/tests/")]
@@ -286,7 +290,7 @@ def test_a_hidden_file_that_merely_lies_in_the_context_does_not_refuse_the_task(
     "ignore", ["tests\n!tests/test_outputs.py\n", "test[s]\n", "tests\n!te[s]ts\n", "*/x\n", "test\n"]
 )
 def test_an_ignore_file_that_does_not_surely_leave_it_out_does_not_help(tmp_path: Path, ignore: str) -> None:
-    """A file counts as copied if an exception may include it again, or if no pattern certainly ignores it."""
+    """A file counts as copied if no ignore pattern surely matches it, or if a `!` pattern may include it again."""
     files = {**_HIDDEN, "environment/Dockerfile": f"{_HEAD}COPY . .\n", "environment/.dockerignore": ignore}
     assert "hidden" in _refusal(tmp_path, files)
 

@@ -56,6 +56,9 @@ exit 0
 """
 """A candidate's program that the tests start. It keeps writing rewards, and writes to each descriptor it can open."""
 
+TESTS_FAILED = (FailureReason.CHECK_FAILED, 1)
+"""The reason and the checker's exit code if tests failed. If they could not run, the exit code is another one."""
+
 
 @pytest.fixture(scope="module", params=["harbor", "terminal-bench"])
 def view(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> VerifierView:
@@ -86,18 +89,19 @@ def _judged(driver: SandboxDriver, view: VerifierView, root: Path, tree: Tree) -
 
 
 def test_the_solution_passes(driver: SandboxDriver, view: VerifierView, tmp_path: Path) -> None:
-    """The files that the task's solution leaves pass, without a network and without a download."""
+    """The files that the task's solution produces get the verdict `passed`, without a network or a download."""
     result = _judged(driver, view, tmp_path, SOLUTION)
     assert result.passed, (result.reason, result.message, result.metadata)
 
 
 def test_what_nobody_touched_fails(driver: SandboxDriver, view: VerifierView, tmp_path: Path) -> None:
     """A workspace with only the image's own files fails."""
-    assert _judged(driver, view, tmp_path, {"app.log": LOG}).reason is FailureReason.CHECK_FAILED
+    result = _judged(driver, view, tmp_path, {"app.log": LOG})
+    assert (result.reason, result.metadata["exit_code"]) == TESTS_FAILED
 
 
 def test_a_daemon_that_writes_rewards_does_not_pass(driver: SandboxDriver, view: VerifierView, tmp_path: Path) -> None:
-    """A wrong answer does not pass, even if reward files are planted and rewritten while the tests run."""
+    """A wrong answer fails the check, even if reward files are planted and rewritten while the tests run."""
     tree: Tree = {
         **SOLUTION,
         "count.sh": DAEMON,
@@ -105,7 +109,8 @@ def test_a_daemon_that_writes_rewards_does_not_pass(driver: SandboxDriver, view:
         "reward.txt": "1\n",
         "logs/verifier/reward.txt": "1\n",
     }
-    assert not _judged(driver, view, tmp_path, tree).passed
+    result = _judged(driver, view, tmp_path, tree)
+    assert (result.reason, result.metadata["exit_code"]) == TESTS_FAILED
 
 
 PLANTED: Tree = {
@@ -124,5 +129,6 @@ def test_nothing_that_is_planted_is_found(driver: SandboxDriver, view: VerifierV
     """A02, D01: Files planted for pytest, Python or the shell do not change the verdict on a wrong or right answer."""
     (tmp_path / "wrong").mkdir()
     (tmp_path / "right").mkdir()
-    assert not _judged(driver, view, tmp_path / "wrong", {"app.log": LOG, **PLANTED}).passed
+    wrong = _judged(driver, view, tmp_path / "wrong", {"app.log": LOG, **PLANTED})
+    assert (wrong.reason, wrong.metadata["exit_code"]) == TESTS_FAILED
     assert _judged(driver, view, tmp_path / "right", {**SOLUTION, **PLANTED}).passed

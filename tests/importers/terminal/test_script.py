@@ -89,7 +89,10 @@ def test_other_ways_to_run_pytest_are_recognised(
     ],
 )
 def test_anything_that_is_not_known_is_refused(line: str) -> None:
-    """A script with a single unknown or unsupported command is refused, and the error has a line number."""
+    """A script is refused if it has even one unknown or unsupported command, or if it does not run pytest.
+
+    The error has a line number.
+    """
     with pytest.raises(UnreadableScriptError, match=r"line \d"):
         read_script(line)
 
@@ -130,6 +133,6 @@ def test_system_packages_are_needed_unless_they_only_download() -> None:
 
 
 def test_commands_are_told_apart() -> None:
-    """A separator ends a command unless it is quoted, comments are removed, and a pipeline is one command."""
+    """An unquoted separator ends a command. Comments are removed. A pipeline is one command."""
     text = "a 'b; c' # d\ne && f; g | h\n"
     assert [each.words for each in commands(text)] == [("a", "b; c"), ("e",), ("f",), ("g", "|", "h")]

@@ -42,7 +42,7 @@ def _lost(tmp_path: Path, changes: dict[str, str], stand_in: str = BASE_IMAGE) -
     ],
 )
 def test_a_dockerfile_that_needs_what_the_stand_in_lacks(tmp_path: Path, step: str, lacks: list[str]) -> None:
-    """A program that a RUN step uses is reported, unless the Dockerfile installs it."""
+    """If a RUN step uses ``pip`` or ``python``, the program is reported, unless the Dockerfile installs it."""
     assert _lost(tmp_path, {"environment/Dockerfile": f"{FROM}{step}\n"}) == lacks
 
 

@@ -31,7 +31,7 @@ def test_pytest_and_what_it_needs_come_from_a_directory(tmp_path: Path) -> None:
 
 
 def test_packages_of_the_tests_are_added(tmp_path: Path) -> None:
-    """A package that a task's script names is unpacked at that version, without the package's scripts."""
+    """A package of a task is unpacked at the required version, without the scripts in its wheel."""
     directory = installed_wheels(tmp_path)
     wheel(
         directory,

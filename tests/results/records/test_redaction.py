@@ -118,7 +118,8 @@ def test_equal_strings_are_redacted_in_metadata() -> None:
 def test_what_a_verifier_must_say_stays() -> None:
     """Verifier, version, phase and reason are words of SecureBench and stay, even if an answer equals one (F14)."""
     fields = {"verifier": "short_answer", "version": "1", "phase": "verify", "reason": "wrong_answer"}
-    assert Redactor(fields.values()).value(dict(fields)) == fields
+    redactor = Redactor(fields.values())
+    assert redactor.mapping({**fields, "said": "verify"}, lines=True) == {**fields, "said": REDACTED}
 
 
 def test_every_string_in_every_lane_but_the_public_one_is_secret() -> None:
@@ -165,7 +166,7 @@ def test_what_a_verifier_says_of_its_isolation_stays() -> None:
     tests: JsonValue = {"source": "inline", "code": "assert double(3) == 6", "isolation": "shared"}
     redactor = structured("code_completion", {}, {"tests": tests})
     fields: dict[str, JsonValue] = {"isolation": "shared", "assurance": "lower", "note": "shared"}
-    assert redactor.mapping(fields) == fields
+    assert redactor.mapping(fields, lines=True) == fields
 
 
 def test_needed_commands_are_structure() -> None:
@@ -175,7 +176,7 @@ def test_needed_commands_are_structure() -> None:
         "needed_commands": ["chroot"],
     }
     redactor = structured("terminal_task", {}, inputs)
-    assert redactor.mapping({"commands": ["chroot"]}) == {"commands": ["chroot"]}
+    assert redactor.mapping({"commands": ["chroot"]}, lines=True) == {"commands": ["chroot"]}
     assert redactor.text("ran: chroot / true && grep -q 4711 result") == f"ran: {REDACTED}"
 
 

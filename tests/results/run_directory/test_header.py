@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -176,7 +177,8 @@ def test_more_images_are_no_change() -> None:
 
 def test_a_resumed_run_is_the_same_run() -> None:
     """A resumed run keeps its original time of creation and nonce (M11)."""
-    first, later = header(), header()
+    first, later = replace(header(), created_at="2026-01-02T03:04:05Z"), header()
     merged = first.resumed_by(later)
     assert (merged.created_at, merged.nonce) == (first.created_at, first.nonce)
+    assert first.created_at != later.created_at
     assert first.nonce != later.nonce

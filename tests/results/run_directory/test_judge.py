@@ -29,9 +29,9 @@ def test_kappa_is_that_of_cohen(counts: tuple[int, int, int, int], agreement: fl
 
 def test_pairs_are_counted() -> None:
     """Pairs of a known grade and a verdict are counted by their four combinations."""
-    assert JudgeAgreement.of([(True, True), (True, False), (False, True), (False, False), (False, False)]) == (
-        JudgeAgreement(true_pass=1, false_pass=1, true_fail=2, false_fail=1)
-    )
+    pairs = [(True, True), *[(False, True)] * 2, *[(False, False)] * 3, *[(True, False)] * 4]
+    expected = JudgeAgreement(true_pass=1, false_pass=2, true_fail=3, false_fail=4)
+    assert JudgeAgreement.of(pairs) == expected
 
 
 @pytest.mark.parametrize(

@@ -41,16 +41,6 @@ def containers(engine: Engine, run_id: str) -> list[dict[str, Any]]:
     return list(engine.client.containers(all=True, filters={"label": f"{RUN_LABEL}={run_id}"}))
 
 
-def gone(engine: Engine, run_id: str, timeout: float = 20) -> bool:
-    """Whether all containers of a run are gone. Waits up to ``timeout`` seconds for that."""
-    deadline = time.monotonic() + timeout
-    while containers(engine, run_id):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 # --- hostile images
 
 

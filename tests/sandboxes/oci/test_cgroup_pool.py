@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
 
 OOM = "import sys\nblocks = [bytearray(1 << 20) for _ in range(1 << 10)]"
+FORK = "import os, signal\nfor _ in range(24): os.fork() or signal.pause()\n"
 
 
 class FakeGroup:
@@ -114,17 +115,22 @@ def test_what_as_new_is(tmp_path: Path, processes: str, used: int, as_new: bool,
 
 @pytest.mark.oci
 def test_what_came_before_is_not_felt(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """A24, F11: after a sandbox ran out of memory, the next one can use the memory that its own limit allows."""
+    """A24, F11: each sandbox can use the memory and the processes that its own limits allow, and no more.
+
+    The sandboxes before it had other limits and used them up.
+    """
     del oci_driver, base_image  # only requested so that they exist before the check for leftovers starts
-    small = Limits(memory=64 * MIB)
+    small = Limits(memory=64 * MIB, pids=16)
     with closing(OciDriver()) as driver:
         image = driver.resolve_image("securebench/python:3.11")
-        if "memory" in driver.info().weaker:
-            pytest.skip("there are no groups to be used again: this driver says that it does not limit memory")
+        if not {"memory", "pids"}.isdisjoint(driver.info().weaker):
+            pytest.skip("there are no groups to be used again: this driver says that it does not limit them")
         for _ in range(6):
             with driver.create(SandboxSpec(image=image, limits=small)) as sandbox:
+                refused = sandbox.run(Command(argv=("python3", "-c", FORK), timeout_seconds=60))
+                assert b"BlockingIOError" in refused.stderr
                 assert sandbox.run(Command(argv=("python3", "-c", OOM), timeout_seconds=60)).out_of_memory
             with driver.create(SandboxSpec(image=image)) as sandbox:
-                argv = ("python3", "-c", "import os; b = bytearray(256 << 20); print(os.fork() >= 0)")
+                argv = ("python3", "-c", f"{FORK}b = bytearray(256 << 20)")
                 result = sandbox.run(Command(argv=argv, timeout_seconds=60))
             assert (result.exit_code, result.out_of_memory) == (0, False)

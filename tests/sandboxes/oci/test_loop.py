@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from securebench.errors import InfrastructureError
 from securebench.ipc.frames import pack, receive, send
+from securebench.sandboxes.oci.process import raise_failure
 from securebench.sandboxes.oci.supervisor.changes import UNCHANGED
 from securebench.sandboxes.oci.supervisor.containers import SupervisedContainer
 from securebench.sandboxes.oci.supervisor.loop import Supervisor, _Request
@@ -306,7 +308,10 @@ def ended_child(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("ended_child")
 def test_a_runtime_that_does_not_report_an_exit_is_no_time_out(tmp_path: Path) -> None:
-    """If a process exited before its time limit, its runtime gets a moment to report this. Then the process is lost."""
+    """If a process exited before its time limit, its runtime gets a moment to report this.
+
+    Then the process is lost, which is an infrastructure error and not a time-out.
+    """
     timing = Timing(tmp_path, detached=False)
     timing.supervisor._starting.clear()
     timing.supervisor._run_scheduled()
@@ -316,6 +321,8 @@ def test_a_runtime_that_does_not_report_an_exit_is_no_time_out(tmp_path: Path) -
     timing.supervisor._run_scheduled()
     assert timing.ended == [timing.container]
     assert timing.process.lost == "its runtime did not report its exit"
+    with pytest.raises(InfrastructureError, match=timing.process.lost):
+        raise_failure(timing.process.outcome(signal.SIGKILL, OomKills()))
     timing.close()
 
 

@@ -155,15 +155,17 @@ def test_abandoning_wakes_who_reads_and_who_writes(played: Played) -> None:
 
 
 def test_too_much_output_asks_for_a_kill(played: Played) -> None:
-    """Output beyond the limit is dropped, and the supervisor is asked to kill the sandbox."""
+    """Output beyond the limit is dropped, and the supervisor is asked once to kill the sandbox."""
     os.write(played.stdout, b"o" * 1500)
     os.write(played.stderr, b"e" * 1500)
     chunk = played.process.receive()
     assert chunk is not None
     assert len(chunk[1]) == 1000
     assert receive(played.supervisor) == ({KILL: True}, [])
-    played.end(exit=137)
-    state = played.process.wait()
+    with played.supervisor.dup() as requests:
+        played.end(exit=137)
+        state = played.process.wait()
+        assert receive(requests) is None
     assert (state.exit_code, state.output_limit_exceeded) == (137, True)
 
 
@@ -340,12 +342,16 @@ def test_a_command_that_is_lost_with_its_supervisor_is_the_machines_fault(beneat
         beneath.command_is_lost(started=True)
 
 
-def test_what_the_supervisor_refuses_is_told(played: Played) -> None:
-    """An unsafe mount that the supervisor refuses raises ``MaterializationError``."""
-    send(played.supervisor, pack({"failed": "the mount of /x is a link", "unsafe": True}))
+@pytest.mark.parametrize("unsafe", [True, False])
+def test_what_the_supervisor_refuses_is_told(played: Played, unsafe: bool) -> None:
+    """A refused request raises ``MaterializationError`` for an unsafe mount, and else ``InfrastructureError``."""
+    send(played.supervisor, pack({"failed": "the mount of /x is a link", "unsafe": unsafe}))
     played.supervisor.close()
-    with pytest.raises(MaterializationError, match="link"):
+    with pytest.raises((MaterializationError, InfrastructureError), match="link") as raised:
         played.process.wait()
+    assert (type(raised.value), raised.value.code) == (
+        (MaterializationError, "mount-unsafe") if unsafe else (InfrastructureError, "sandbox-failed")
+    )
 
 
 def test_running_out_of_descriptors_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

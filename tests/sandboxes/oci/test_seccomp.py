@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import socket
 from contextlib import closing
@@ -315,13 +316,23 @@ def test_what_was_kept_is_not_trusted_blindly(tmp_path: Path, compiled: list[str
 
 
 def test_a_directory_of_others_is_not_used(tmp_path: Path, compiled: list[str]) -> None:
-    """In a directory to which others can write, no filter is cached. It is compiled each time."""
+    """In a directory to which others can write, no filter is cached, and none is read. It is compiled each time."""
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)
     assert again(shared) == again(shared)
     assert len(compiled) == 2
     assert list(shared.iterdir()) == []
+    own = tmp_path / "own"
+    whole = again(own)
+    (kept,) = own.iterdir()
+    other = b"\x06\x00\x00\x00\x00\x00\xff\x7f"
+    planted = hashlib.sha256(other).digest() + other
+    kept.write_bytes(planted)
+    assert again(own) == other, "what is planted is a valid file of the cache"
+    (shared / kept.name).write_bytes(planted)
+    assert again(shared) == whole
+    assert len(compiled) == 4
 
 
 def test_a_cache_that_cannot_be_made_costs_time_only(tmp_path: Path, compiled: list[str]) -> None:

@@ -116,25 +116,33 @@ def changed(pieces: list[bytes], part: bytes, change: bytes | None) -> list[byte
 
 
 @pytest.mark.parametrize(
-    ("part", "change"),
+    ("part", "change", "stored"),
     [
-        (b"R", b"{}"),
-        (b"R", b"\xff"),
-        (b"C", b"another answer"),
-        (b"C", None),
-        (b"T", b"../../run.json\n{}"),
-        (b"T", b"pack-task-0.jsonl\n{}"),
-        (b"E", b"[]"),
-        (b"E", b"{"),
-        (b"E", b'{"task_id": "pack/task-1", "trial": 1}'),
-        (b"P", b"p" * 100_000),
+        (b"R", b"{}", []),
+        (b"R", b"\xff", []),
+        (b"C", b"another answer", []),
+        (b"C", None, []),
+        (b"T", b"../run.json\n{}", ["candidates"]),
+        (b"T", TRIAL.directory.encode() + b".jsonl\n{}", ["candidates"]),
+        (b"O", b"o" * 10_000_000, ["candidates", "trajectories"]),
+        (b"E", b"[]", ["candidates", "trajectories", "verifier-output"]),
+        (b"E", b"{", ["candidates", "trajectories", "verifier-output"]),
+        (b"E", b'{"task_id": "pack/task-1", "trial": 1}', ["candidates", "trajectories", "verifier-output"]),
+        (b"P", b"p" * 100_000, ["candidates", "trajectories", "verifier-output"]),
     ],
 )
-def test_what_does_not_belong_to_the_record_is_refused(received: Received, part: bytes, change: bytes | None) -> None:
-    """Altered, missing or too much content, other file names, and log lines about other tasks are refused."""
+def test_what_does_not_belong_to_the_record_is_refused(
+    received: Received, part: bytes, change: bytes | None, stored: list[str]
+) -> None:
+    """Altered, missing or too much content, other file names, and log lines about other tasks are refused.
+
+    Only the valid files that come before them in the delivery are stored.
+    """
     with pytest.raises(DeliveryError):
         received.receive(changed(received.sent(), part, change))
-    assert all(name.startswith(("candidates/", "trajectories/", "verifier-output/")) for name in received.files())
+    assert [name.partition("/")[0] for name in received.files()] == stored
+    assert received.problems == []
+    assert len(received.logged) == (1 if part == b"P" else 0)
 
 
 @pytest.mark.parametrize("extra", [b"", b"X", b"C", b"R{}"])

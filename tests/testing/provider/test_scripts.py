@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -127,10 +128,13 @@ def test_work_for_ever_never_sleeps_long() -> None:
 
 
 def test_a_cheat_has_tests_pass(repo: Path) -> None:
-    """The cheat overwrites the tests and adds configuration files of the test runner."""
+    """The cheat overwrites the tests. If they are restored, a test that fails still passes."""
     played(scripts.cheat_tests(), repo)
     assert (repo / "test_code.py").read_text() == "def test_nothing(): pass\n"
     assert {"conftest.py", "pytest.ini", "sitecustomize.py"} <= {path.name for path in repo.iterdir()}
+    (repo / "test_code.py").write_text("def test_code(): assert False\n")
+    done = subprocess.run([sys.executable, "-m", "pytest"], cwd=repo, capture_output=True, text=True, check=False)
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout
 
 
 def test_a_cheat_writes_what_a_verifier_has(tmp_path: Path) -> None:

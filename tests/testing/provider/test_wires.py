@@ -58,14 +58,16 @@ def test_a_conversation_is_read_from_a_request(api: str) -> None:
 
 @pytest.mark.parametrize("api", APIS)
 def test_what_has_no_shell_is_the_background(api: str) -> None:
-    """A request without a shell tool is answered with a fixed text, and not with a step of the script."""
+    """A request without a shell tool is answered with a fixed text. The script then starts with its first step."""
     body = {**request_of(api), "tools": TOOLS[api][:-1]}
     with ScriptedProvider(SCRIPT) as provider:
         answer = ask(provider.url, api, body)
+        first = ask(provider.url, api, request_of(api))
         conversation = provider.requests[0].conversation
     assert conversation is not None
     assert conversation.is_background
     assert (text_of(api, answer), commanded(api, answer)) == ("Scripted.", None)
+    assert (text_of(api, first), commanded(api, first)) == (SCRIPT[0].text, COMMAND)
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -38,6 +38,11 @@ assert not os.path.exists('/proc/self/autogroup') or ' nice 0' in open('/proc/se
 with tempfile.TemporaryFile() as file:
     file.write(b'x')
 """
+"""Tests that pass only in a process that no other task has changed."""
+CHANGED = """
+assert sys.attacked == builtins.hash == os.listdir == 1 and os.environ['A'] == 'b'
+assert os.getcwd() == '/tmp' and os.umask(0) == 0 and resource.getrlimit(resource.RLIMIT_NOFILE) == (9, 9)
+"""
 
 
 class Judge:
@@ -81,11 +86,13 @@ def judge(oci_driver: OciDriver) -> Iterator[Judge]:
 
 
 def test_tasks_share_a_sandbox_and_nothing_in_it(judge: Judge) -> None:
-    """Tasks that fail, patch modules, change process settings or remove their files do not affect the next one."""
+    """Tasks that fail, patch modules or change process settings do not affect the next one."""
     assert judge(INNOCENT).passed
     guest = judge.guest
     patches = "import builtins, os, sys\nsys.attacked = builtins.hash = os.listdir = 1\nos.environ['A'] = 'b'\n"
     dropped = "import resource\nos.chdir('/tmp'); os.umask(0); resource.setrlimit(resource.RLIMIT_NOFILE, (9, 9))\n"
+    assert judge(f"{patches}{dropped}{CHANGED}assert f(2) == 4").passed
+    assert judge(INNOCENT).passed
     assert judge(f"{patches}{dropped}assert f(2) == 5").reason is FailureReason.TESTS_FAILED
     assert judge(INNOCENT).passed
     assert judge.has_kept(guest)

@@ -34,7 +34,7 @@ def _assert_says_nothing_of(secret: str, result: VerificationResult) -> None:
 def test_no_cheat_passes(driver: SandboxDriver, host_canary: Path, cheat: CodeCheat) -> None:
     """A cheat fails with an expected reason, and the result does not contain the secret in the tests."""
     canary = f"canary{secrets.token_hex(16)}"
-    tests = cheat.tests or TESTS.format(canary=canary)
+    tests = f"SECRET = {canary!r}  # {canary}\n{cheat.tests}" if cheat.tests else TESTS.format(canary=canary)
     plant = f"\ntry: open({str(host_canary)!r}, 'w').write('was here')\nexcept OSError: pass\n"
     code = cheat.code + plant if cheat.entry not in {"B20", "B01", "B02"} else cheat.code
     result = judge(driver, code, tests, timeout=cheat.timeout)

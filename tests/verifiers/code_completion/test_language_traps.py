@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from securebench.errors import FailureReason
 from securebench.testing.judging.code import artifact, judge, view_of
+from securebench.verifiers.code_completion import guest
 from securebench.verifiers.code_completion.guest import hints, notes
 from securebench.verifiers.code_completion.relay import NOTES, explain
 from securebench.verifiers.code_completion.request import read_request
@@ -235,8 +238,11 @@ def test_the_name_of_a_builtin_beside_others(local: ScriptedDriver) -> None:
 
 
 def test_every_note_has_its_sentence() -> None:
-    """The host has an explanation for each note in ``notes`` and ``hints``, and none for an unknown note."""
+    """The host has an explanation for each note that the guests' modules send, and none for an unknown note."""
     named = {value for name, value in vars(notes).items() if name.isupper() and isinstance(value, str)}
-    assert named | set(hints.BY_NAME.values()) <= NOTES
+    modules = "".join(path.read_text(encoding="utf-8") for path in Path(guest.__path__[0]).glob("*.py"))
+    literal = set(re.findall(r"unsupported\(\"(\w+)\"\)", modules))
+    assert {"operator", "constructor"} <= literal
+    assert named | literal | set(hints.BY_NAME.values()) <= NOTES
     assert all(explain(note) for note in NOTES)
     assert explain("canary") == ""

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -150,6 +149,14 @@ HONEST = {
         "class E(Exception):\n    def __init__(s,m,code): super().__init__(m); s.code=code; s.data={'a':[1]}\n    @property\n    def twice(s): return s.code*2\n    def meth(s): return 'm'\n    def __str__(s): return f'E:{s.code}'\ndef f():\n    try: 1/0\n    except ZeroDivisionError as z: raise E('x',3) from z",
         "try: f()\nexcept E as e:\n    assert e.code==3 and e.data=={'a':[1]} and e.twice==6 and e.meth()=='m' and str(e)=='E:3' and isinstance(e.__cause__,ZeroDivisionError) and e.args==('x',)\nelse: raise AssertionError",
     ),
+    "causes in a loop": (
+        "class E(Exception): pass\ndef f():\n    a=E('a'); b=E('b'); a.__cause__=b; b.__cause__=a; raise a",
+        "try: f()\nexcept E as e: assert e.args==('a',)\nelse: raise AssertionError",
+    ),
+    "exc attributes with special names": (
+        "class E(Exception): pass\ndef f():\n    a=E('a'); a.__dict__['__class__']=int; a.__dict__['_securebench_own_number']=0; raise a",
+        "try: f()\nexcept E as e: assert type(e) is E and e.args==('a',)\nelse: raise AssertionError",
+    ),
     "group": (
         "def f(): raise ExceptionGroup('g',[ValueError(1),TypeError('t')])",
         "try: f()\nexcept* ValueError as g: assert len(g.exceptions)==1 and g.exceptions[0].args==(1,)\nexcept* TypeError: pass",
@@ -232,7 +239,7 @@ LIES = {
     ),
     "the name of a member": (
         "import enum\nclass C(enum.Enum):\n    A=1\n    B=2\n    @property\n    def name(self): return 'B'\ndef f(): return C.A",
-        "assert f() is C.B",
+        "assert f().name=='B'",
     ),
     "liar dataclass": (
         "from dataclasses import dataclass\n@dataclass\nclass P:\n    x:int\n    y:int\n    def __post_init__(s): s.x=s.y=0\ndef f(): return P(0,0)",
@@ -336,7 +343,7 @@ LIES = {
     ),
     "evil tz": (
         "import datetime as d\nclass T(d.tzinfo):\n    def utcoffset(s,x): return d.timedelta(0)\n    def tzname(s,x): return 'x'\n    def dst(s,x): return None\n    def __eq__(s,o): return True\ndef f(): return d.datetime(2020,1,1,tzinfo=T())",
-        "import datetime as d\nassert f()==d.datetime(2021,1,1,tzinfo=d.timezone.utc)",
+        "import datetime as d\nassert f().tzinfo==d.timezone(d.timedelta(hours=1))",
     ),
     "with swallow": (
         "class T:\n    def __enter__(s): return s\n    def __exit__(s,*a): return True\ndef f(): return 1",
@@ -345,10 +352,6 @@ LIES = {
     "with swallow unnamed": (
         "class T:\n    def __enter__(s): return s\n    def __exit__(s,*a): return True\ndef t(): return T()\ndef f(): return 1",
         "with t():\n    assert f()==2",
-    ),
-    "except twin": (
-        "class E(AssertionError): pass\ndef f(): return 1",
-        "try:\n    assert f()==2\nexcept E: pass",
     ),
     "except nested attr": (
         "class B:\n    Error=Exception\ndef f(): return 1",
@@ -362,32 +365,24 @@ LIES = {
         "class A: pass\nclass B:\n    __class__=A\ndef f(): return B()",
         "assert isinstance(f(),A)",
     ),
-    "cause loop": (
-        "class E(Exception): pass\ndef f():\n    a=E('a'); b=E('b'); a.__cause__=b; b.__cause__=a; raise a",
-        "f()",
-    ),
-    "attr dunder": (
-        "class E(Exception): pass\ndef f():\n    a=E('a'); a.__dict__['__class__']=int; a.__dict__['_securebench_own_number']=0; raise a",
-        "f()",
-    ),
     "sub getattr dunder name": (
         "class L(list): pass\nsetattr(L,'__eq__',lambda s,o: True)\nsetattr(L,'__ne__',lambda s,o: False)\ndef f(): return L()",
         "assert f()==[1]",
     ),
     "hash collision dict": (
-        "class K(str):\n    def __hash__(s): return 1\n    def __eq__(s,o): return True\ndef f(): return {K('a'):1}",
+        "class K(str):\n    def __hash__(s): return hash('zz')\n    def __eq__(s,o): return True\ndef f(): return {K('a'):1}",
         "assert f()['zz']==1",
     ),
-    "mutable key": (
-        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass P:\n    x:list\ndef f(): return {P([1]):2} if 0 else [P([1])]",
-        "assert {f()[0]:1}",
+    "equal key": (
+        "from dataclasses import dataclass\n@dataclass\nclass P:\n    x:int\n    def __eq__(s,o): return True\n    def __hash__(s): return 1\ndef f(): return P(1)",
+        "assert f() in {P(2):1}",
     ),
     "iter lying dict": (
-        "class D(dict):\n    def __getitem__(s,k): return 5\n    def keys(s): return ['a']\n    def items(s): return [('a',1)]\ndef f(): return D()",
-        "assert f()=={'a':1}",
+        "class D(dict):\n    def __iter__(s): return iter(['a'])\ndef f(): return D()",
+        "assert list(f())==['a']",
     ),
     "dict(lying)": (
-        "class D(dict):\n    def __getitem__(s,k): return 5\n    def keys(s): return ['a']\n    def __iter__(s): return iter(['a'])\ndef f(): return D()",
+        "class D(dict):\n    def __getitem__(s,k): return 1\n    def keys(s): return ['a']\n    def __iter__(s): return iter(['a'])\ndef f(): return D()",
         "assert dict(f())=={'a':1}",
     ),
     "sorted(lying list)": (
@@ -406,17 +401,13 @@ LIES = {
         "from pathlib import PurePosixPath\nclass P(PurePosixPath):\n    def __fspath__(s): return 'b'\n    def __eq__(s,o): return True\n    __hash__=None\ndef f(): return P('a')",
         "from pathlib import PurePosixPath\nassert f()==PurePosixPath('b')",
     ),
-    "replace dataclass method eq field": (
-        "from dataclasses import make_dataclass\nP=make_dataclass('P',['eq'])\ndef f(): return P(1)",
+    "made dataclass with its own eq": (
+        "from dataclasses import make_dataclass\nP=make_dataclass('P',['eq'],namespace={'__eq__':lambda s,o: True})\ndef f(): return P(1)",
         "assert f()==P(2)",
     ),
     "setattr changes expected": (
         "from dataclasses import dataclass\nK=[]\n@dataclass\nclass P:\n    x:int\n    def __post_init__(s): K.append(s)\ndef f():\n    for k in K: k.x=0\n    return P(0)",
         "want=P(3)\nassert f()==want",
-    ),
-    "endless gen": (
-        "def f():\n    while True: yield 1",
-        "import itertools\nassert sum(1 for _ in itertools.islice(f(),1000))==5",
     ),
     "dataclass compares nothing": (
         (
@@ -491,7 +482,7 @@ LIES = {
         "assert f() == P(3, 4)",
     ),
     "lent private": (
-        "def f(o):\n    return o.__class__",
+        "def f(o):\n    return o.__class__.secret",
         "class T:\n    secret=1\nassert f(T())==1",
     ),
     "lent underscore": (
@@ -506,17 +497,17 @@ LIES = {
         "from dataclasses import dataclass\ndef f(): return [float('nan')]",
         "if f()[0]>3: raise ValueError",
     ),
-    "nan decimal": (
-        "from decimal import Decimal\ndef f(): return Decimal('NaN')",
-        "if f()>3: raise ValueError",
-    ),
 }
 
 
 @pytest.mark.parametrize("case", LIES, ids=str)
 def test_a_class_that_lies_fails(local: ScriptedDriver, case: str) -> None:
-    """B04: A candidate's class cannot fake a comparison, pass as another class, or hide a failed assert."""
+    """B04: A candidate's class cannot fake a comparison, pass as another class, or hide a failed assert.
+
+    In plain Python, each of these candidates would pass.
+    """
     candidate, tests = LIES[case]
+    exec(compile(f"{candidate}\n{tests}", case, "exec", dont_inherit=True), {})
     result = judge(local, candidate, tests)
     assert result.reason in {FailureReason.TESTS_FAILED, FailureReason.PROTOCOL_VIOLATION}, result.message
 
@@ -629,4 +620,3 @@ def test_a_described_class_takes_its_operators_from_us() -> None:
     assert stand_in != "b"
     assert list(stand_in) == ["a"]
     assert type(stand_in).__mro__[1:] == (str, object)
-    assert sys.getsizeof(stand_in)

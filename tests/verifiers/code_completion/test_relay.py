@@ -14,6 +14,7 @@ from securebench.verifiers.code_completion.channel import ChannelEndedError, Cha
 from securebench.verifiers.code_completion.guest.wire import (
     FAILED,
     MAX_FRAME_BYTES,
+    OUTPUT_END,
     READY,
     REPLY,
     REQUEST,
@@ -302,15 +303,15 @@ def test_a_flood_does_not_hold_a_deadline_up() -> None:
     assert time.monotonic() - started < 20
 
 
-def test_output_is_kept_until_the_tests_begin_and_capped() -> None:
+@pytest.mark.parametrize(("limit", "kept"), [(5, b"abcde"), (100, b"abcdefgh")])
+def test_output_is_kept_until_the_tests_begin_and_capped(limit: int, kept: bytes) -> None:
     """F13: Output is kept up to ``keep_output`` bytes. Output after READY may contain arguments and is dropped."""
-    candidate = _Script(
-        [(Stream.STDERR, b"abc"), (Stream.STDERR, b"defgh"), *_ready(), (Stream.STDERR, b"late"), frame(REPLY).encode()]
-    )
-    channel = FrameChannel(candidate, keep_output=5)
+    early = [(Stream.STDERR, b"abc"), (Stream.STDERR, b"defgh" + OUTPUT_END)]
+    candidate = _Script([*early, *_ready(), (Stream.STDERR, b"late"), frame(REPLY).encode()])
+    channel = FrameChannel(candidate, keep_output=limit)
     tests = FrameChannel(_Script([frame(REQUEST).encode(), PASSED.encode()]))
     FrameRelay(channel, tests, LIMITS).run()
-    assert channel.output == b"abcde"
+    assert channel.output == kept
 
 
 def test_a_task_that_names_its_budget_may_use_it_in_one_call() -> None:

@@ -6,7 +6,7 @@ import unicodedata
 from typing import Final
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scripted_judge import CRITERIA, obedient, parts_of, rubric
@@ -81,10 +81,11 @@ def test_an_order_outside_the_quotation_is_obeyed() -> None:
 
 
 @given(st.text())
+@example("first\n\nthird")
 def test_any_text_stays_inside(text: str) -> None:
     """Each line of a quoted text has the prefix. Invisible characters are escaped, except zero-width joiners."""
-    lines = quoted_lines(text).split("\n")
-    assert all(line.startswith("| ") for line in lines if line)
+    lines = quoted_lines(text).split("\n") if text else []
+    assert all(line.startswith("| ") for line in lines)
     kept = "".join(lines).replace("\t", "").replace("\u200c", "").replace("\u200d", "")
     assert not [character for character in kept if unicodedata.category(character) in {"Cc", "Cf", "Co", "Cs", "Cn"}]
 

@@ -393,12 +393,19 @@ def test_another_commit_is_no_score(commit: str, driver: SandboxDriver, image: s
 
 
 @pytest.mark.parametrize(
-    "patches", [{"test_patch": TEST_PATCH.replace("half(4)", "half(5)")}, {"setup_patch": "no patch"}]
+    ("patches", "code"),
+    [
+        ({"test_patch": TEST_PATCH.replace("half(4)", "half(5)")}, "patch-does-not-apply"),
+        ({"setup_patch": SETUP.replace("half", "half_of")}, "patch-does-not-apply"),
+        ({"setup_patch": "half a patch"}, "patch-invalid"),
+    ],
+    ids=["test patch", "setup patch", "no patch"],
 )
 def test_a_task_whose_patches_do_not_fit_is_no_score(
-    patches: Any, driver: SandboxDriver, image: str, tmp_path: Path
+    patches: Any, code: str, driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
-    """A patch of the task that cannot be applied is an error, which does not show the patch's text."""
+    """A patch of the task that cannot be applied is an error with its code, which does not show the patch's text."""
     with pytest.raises(MaterializationError) as caught:
         RepositoryJob(image=image, **patches).judge(driver, tmp_path, FIX)
+    assert caught.value.code == code
     assert "half" not in str(caught.value)

@@ -165,11 +165,28 @@ def test_what_is_laid_out_is_what_was_computed(tmp_path: Path) -> None:
     assert list((tmp_path / "changes").iterdir()) == []
 
 
-def test_a_tree_that_cannot_be_laid_out_is_said_to_be(tmp_path: Path) -> None:
-    """The script ends with an error if it cannot copy the files, here because the changes are not mounted."""
-    (tmp_path / "repo/file").mkdir(parents=True)
-    PatchLayout(tmp_path / "changes", {b"file": FileVersion(b"x")}, str(tmp_path / "repo"), str(tmp_path))
-    assert subprocess.run(["/bin/sh", tmp_path / "changes/apply.sh"], check=False, capture_output=True).returncode != 0
+@pytest.mark.parametrize("missing", ["nothing", "all files", "one file", "its content", "the repository"])
+def test_a_tree_that_cannot_be_laid_out_is_said_to_be(missing: str, tmp_path: Path) -> None:
+    """The script ends with an error if files or the repository are missing, and changes nothing elsewhere."""
+    for name in ("repo", "elsewhere"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("old")
+    changes = tmp_path / "changes"
+    PatchLayout(changes, {b"file": FileVersion(b"x")}, str(tmp_path / "repo"), str(tmp_path))
+    match missing:
+        case "all files":
+            (changes / "files").rename(changes / "other")
+        case "one file":
+            (changes / "files/file").unlink()
+        case "its content":
+            (changes / "files/file").write_bytes(b"")
+        case "the repository":
+            (tmp_path / "repo").rename(tmp_path / "other")
+    script = (changes / "apply.sh").read_bytes().replace(b"/opt/securebench/changes", bytes(changes))
+    done = subprocess.run(["/bin/sh", "-s"], input=script, check=False, capture_output=True, cwd=tmp_path / "elsewhere")
+    assert (done.returncode == 0) is (missing == "nothing"), done
+    assert done.returncode != NO_WORKDIR
+    assert (tmp_path / "elsewhere/file").read_text() == "old"
 
 
 def test_a_sandbox_can_read_changes_whatever_the_umask(tmp_path: Path) -> None:

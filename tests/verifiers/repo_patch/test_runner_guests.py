@@ -42,11 +42,12 @@ class A(unittest.TestCase):
             with self.subTest(number=number): self.assertEqual(number, 1)
     def test_forks(self):
         if os.fork() == 0: os._exit(0)
+    def inner_bad(self): self.assertEqual(1, 2)
     def test_runs_another(self):
-        A("test_bad").run(unittest.TestResult())
-        A("test_bad").run()
+        A("inner_bad").run(unittest.TestResult())
+        A("inner_bad").run()
     def test_runs_one_in_a_thread(self):
-        thread = threading.Thread(target=lambda: A("test_bad").run(unittest.TestResult()))
+        thread = threading.Thread(target=lambda: A("inner_bad").run(unittest.TestResult()))
         thread.start()
         thread.join()
     def test_cleans_up(self): self.addCleanup(lambda: 1 / 0)
@@ -155,7 +156,7 @@ def _reported(root: Path, *arguments: str, exit_code: int = 1, collect: bool = F
 def test_each_test_of_unittest_is_reported(arguments: list[str], tmp_path: Path) -> None:
     """Each test that ran is reported with its worst outcome, also if it runs another test, directly or in a thread.
 
-    A pass that only the ``__call__`` of a class claims is not reported.
+    The test that it runs is not reported. A pass that only the ``__call__`` of a class claims is not reported.
     """
     (tmp_path / "test_a.py").write_text(TESTS)
     reported = _reported(tmp_path, "securebench_unittest.py", "module", *arguments)

@@ -55,8 +55,8 @@ def test_no_cheat_passes(driver: SandboxDriver, host_canary: Path, tmp_path: Pat
 
 def test_a_checker_line_with_a_shell_cannot_be_led_astray(driver: SandboxDriver, tmp_path: Path) -> None:
     """A06, A07, D01, D11: a shell command uses programs and start-up files of the image, none of the workspace."""
-    line = "set -e; test \"$(python3 -c 'print(6 * 7)')\" = 42; env | grep -q x_marks && exit 9; exit 5"
-    tree = {"python3": "#!/bin/sh\necho 42\n", "sh": "#!/bin/sh\nexit 0\n", ".profile": "exit 0\n", ".env": "exit 0\n"}
+    line = "set -e; test \"$(python3 -c 'print(6 * 7)')\" = 42; exit 5"
+    tree = {"python3": "#!/bin/sh\necho 41\n", "sh": "#!/bin/sh\nexit 0\n", ".profile": "exit 0\n", ".env": "exit 0\n"}
     result = WorkspaceJob(checker={"command": line}).judge(driver, tmp_path, dict(tree))
     assert result.metadata["exit_code"] == 5
 
@@ -282,11 +282,18 @@ def test_a_checker_starts_in_a_directory_that_was_left_out(driver: SandboxDriver
     assert job.judge(driver, tmp_path, {"sub": None}).passed
 
 
-@pytest.mark.parametrize("needed", [True, False])
+@pytest.mark.parametrize(
+    ("needed", "allowed", "reason"),
+    [(True, True, None), (False, True, None), (True, False, FailureReason.DANGEROUS_COMMAND_DENIED)],
+)
 def test_chroot_works_where_it_is_needed_and_allowed_and_nowhere_else(
-    driver: SandboxDriver, tmp_path: Path, needed: bool
+    driver: SandboxDriver, tmp_path: Path, needed: bool, allowed: bool, reason: FailureReason | None
 ) -> None:
-    """A22: where the policy allows chroot, a checker can use it if its row asks for it, and is refused otherwise."""
+    """A22: a checker can use chroot if its row asks for it and the policy allows it.
+
+    If the row does not ask for it, chroot is refused. If the policy does not allow what the row asks for, the candidate
+    fails with that reason.
+    """
     script = (
         "import os\nos.mkdir('made')\nopen('sub/new', 'w').close()\n"
         "try:\n    os.chroot('root')\nexcept PermissionError:\n    print('\"refused\"')\n"
@@ -296,10 +303,10 @@ def test_chroot_works_where_it_is_needed_and_allowed_and_nowhere_else(
         files={"check.py": script},
         evals={"needed_commands": ["chroot"]} if needed else {},
         hidden={"expected_state": "hello" if needed else "refused"},
-        policy=VerificationPolicy(disallow_dangerous_commands=False),
+        policy=VerificationPolicy(disallow_dangerous_commands=not allowed),
     )
     result = job.judge(driver, tmp_path, {"root/hello": "", "sub/old": ""})
-    assert result.passed, result.metadata
+    assert result.reason is reason, result.metadata
 
 
 def test_a_file_of_the_checker_may_not_be_shadowed_from_its_directory(driver: SandboxDriver, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from securebench.dangerous_commands import VerificationPolicy
 from securebench.errors import FailureReason, MaterializationError
 from securebench.progress import Reporter
+from securebench.resources import Component, FileReference, Resource, ResourceBundle, ResourceKind, Visibility
 from securebench.tasks import Environment
 from securebench.testing.judging.workspace import CHECK, LIMITS, WorkspaceJob
 from securebench.verifiers.base import VerifyContext
@@ -199,7 +201,30 @@ def test_a_candidate_cannot_turn_a_failure_into_an_error(
     assert result.metadata["exit_code"] in {126, 127}
 
 
-def test_a_state_that_cannot_be_read_is_found_before(tmp_path: Path, driver: SandboxDriver) -> None:
+def test_a_malformed_checker_is_found_before(tmp_path: Path, driver: SandboxDriver) -> None:
     """A task with a malformed checker is refused before its agent runs."""
-    with pytest.raises(MaterializationError):
+    with pytest.raises(MaterializationError, match="no checker"):
         check(WorkspaceJob(checker="nothing"), driver, tmp_path)
+
+
+@pytest.mark.parametrize("content", ["{}", "{", None])
+def test_a_state_that_cannot_be_read_is_found_before(
+    tmp_path: Path, driver: SandboxDriver, content: str | None
+) -> None:
+    """A task whose expected state is in a file is refused before its agent runs, unless that file has valid JSON."""
+    view = WorkspaceJob(checker={"command": ["true"]}).view(tmp_path)
+    file = FileReference("state.json")
+    state = Resource("expected_state", [{"path": file.path}], Visibility.HIDDEN, ResourceKind.FILE, (file,))
+    view = replace(view, evaluator=ResourceBundle((state,)).visible_to(Component.EVALUATOR))
+    if content is not None:
+        (tmp_path / "hidden/state.json").write_text(content)
+    (tmp_path / "before").mkdir()
+    context = VerifyContext(
+        driver=driver, policy=VerificationPolicy(), report=Reporter([]), limits=LIMITS, scratch=tmp_path / "before"
+    )
+    if content == "{}":
+        TerminalTaskVerifier().check_task(view, context)
+    else:
+        with pytest.raises(MaterializationError, match="'expected_state' cannot be read") as refused:
+            TerminalTaskVerifier().check_task(view, context)
+        assert refused.value.code == "asset-unsafe"

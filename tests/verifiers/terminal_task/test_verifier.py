@@ -175,8 +175,12 @@ def test_what_stands_where_the_checker_starts_is_the_candidates_doing(
     assert bool(driver.commands) is (reason is None)
 
 
-def test_a_workspace_lies_where_the_agent_found_it() -> None:
+def test_a_workspace_lies_where_the_agent_found_it(tmp_path: Path) -> None:
     """The default path of the agent's workspace is :data:`WORKSPACE_TARGET`, which the verifier uses as well."""
+    driver = _driver()
+    assert WorkspaceJob(checker={"command": ["python3"]}).judge(driver, tmp_path, {"out.txt": ""}).passed
+    spec = _ran(driver)[0]
+    assert (spec.mounts[0].target, spec.workdir) == (WORKSPACE_TARGET, WORKSPACE_TARGET)
     assert (
         WorkPlace(image=_driver().resolve_image(DEFAULT_IMAGE), user=ROOT_USER).workspace
         == WORKSPACE_TARGET

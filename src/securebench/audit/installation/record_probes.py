@@ -21,7 +21,7 @@ from securebench.report.extras import require
 from securebench.results.read import read_run
 from securebench.tester_config import load_tester_config
 from securebench.tester_run import RunOptions, RunParts, run_benchmark
-from securebench.testing.attacks.records import EDITS, MARK, TEXT, RecordEdit
+from securebench.testing.attacks.records import ATTACKS, EDITS, MARK, TEXT, RecordEdit
 from securebench.testing.scripted_sandbox import ScriptedDriver
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _problem(run: Path) -> str:
 
 def show_hostile_texts(context: ProbeContext, names: Collection[str]) -> Iterable[ProbeFinding]:
     """Check that hostile texts in the records of a run stay text in each available output format."""
-    run = finished_run(context.scratch / "hostile", (TEXT,), (f"=1+{MARK}",))
+    run = finished_run(context.scratch / "hostile", (TEXT,), (f"=1+{MARK}", ATTACKS[0]))
 
     def attempt(name: str, check: Callable[[Path, Path], str]) -> ProbeFinding:
         if name in _EXTRA:
@@ -134,6 +134,8 @@ def _junit(run: Path, output: Path) -> str:
     """Write a JUnit file. Return its unexpected elements, or an empty string."""
     with output.open("w+", encoding="utf-8") as file:
         write_junit([read_run(run)], file)
+    if MARK not in output.read_text(encoding="utf-8"):
+        return "no result: the text is not in the file"
     kinds = {element.tag for element in ET.parse(output).iter()}  # noqa: S314 - written a moment ago
     others = kinds - _JUNIT_TAGS
     return f"it has unexpected elements: {sorted(others)}" if others else ""
@@ -144,8 +146,10 @@ def _page(run: Path, output: Path) -> str:
     from securebench.report.html_report import write_report
 
     write_report([run], output)
-    parser = _Page()
-    parser.feed(output.read_text(encoding="utf-8"))
+    page, parser = output.read_text(encoding="utf-8"), _Page()
+    if MARK not in page:
+        return "no result: the text is not in the page"
+    parser.feed(page)
     return "; ".join(parser.problems)
 
 

@@ -109,7 +109,7 @@ def pytest_runtest_makereport(item, call):
     outcome.get_result().outcome = "passed"
 EOF
 cp conftest.py sitecustomize.py
-printf '[pytest]\naddopts = -k nothing_at_all\n' > pytest.ini
+printf '[pytest]\naddopts = -p no:cacheprovider\n' > pytest.ini
 find . -name 'test_*.py' -not -path './.git/*' | while read -r file; do echo 'def test_nothing(): pass' > "$file"; done
 git status --short | head -5"""
 

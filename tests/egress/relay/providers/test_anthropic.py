@@ -99,7 +99,10 @@ def test_what_claude_code_sends() -> None:
     ],
 )
 def test_models(configured: str, requested: Any, fits: bool) -> None:
-    """A configured alias admits the models of its lines. Any other configured name admits only itself."""
+    """An alias such as ``sonnet`` admits the models that it stands for. Other configured names admit only themselves.
+
+    ``default`` stands for all known models, ``opusplan`` for Opus and Sonnet. The suffix ``[1m]`` does not count.
+    """
     reason = reason_of(GOOD | {"model": requested}, replace(CLAUDE, model=configured))
     assert reason is (None if fits else RelayRefusal.MODEL)
 
@@ -124,7 +127,10 @@ def test_models(configured: str, requested: Any, fits: bool) -> None:
     ],
 )
 def test_tools(kind: str | None, admitted: bool) -> None:
-    """Tools that the agent runs are admitted. Tools that the provider runs, and unknown tools, are refused."""
+    """Tools that the agent runs, and tools that search the request's tools, are admitted.
+
+    Other tools that the provider runs, and unknown tools, are refused.
+    """
     tools = [{"type": "custom", "name": "a"}, {"type": kind, "name": "b"}]
     assert reason_of(GOOD | {"tools": tools}) is (None if admitted else RelayRefusal.TOOL)
 
@@ -234,7 +240,7 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.sampled_from(
 
 @given(st.dictionaries(st.sampled_from(["tools", "messages", "system", "model", "x"]), JSON, max_size=4))
 def test_checks_raise_refusals_alone(body: dict[str, Any]) -> None:
-    """Any JSON values in a body lead to admission or a refusal, and to no other exception."""
+    """A body with any JSON values is admitted or refused. The check raises no exception except the refusal."""
     assert reason_of(GOOD | body) in {None, *RelayRefusal}
 
 
@@ -257,7 +263,10 @@ def test_reading_raises_nothing(event: dict[str, Any]) -> None:
     ],
 )
 def test_betas_with_other_prices(plan: RelayPlan, betas: list[bytes]) -> None:
-    """If the cost is counted, betas that raise prices are removed, except a long context that the model asks for."""
+    """If the plan has prices, betas that change the prices are removed.
+
+    The beta for a long context is kept if the configured model has the suffix ``[1m]``.
+    """
     given = [
         (b"anthropic-beta", b"context-1m-2025-08-07, a-1"),
         (b"anthropic-beta", b"Fast-Mode-2026"),

@@ -101,7 +101,10 @@ def test_requests_of_agents() -> None:
     ],
 )
 def test_tools_of_the_provider(tool: dict[str, Any]) -> None:
-    """A tool that the server would run is refused, alone or beside others, even with ``provider_tools``."""
+    """A tool that the server would run, or of an unknown type, is refused even with ``provider_tools``.
+
+    This also holds if an allowed tool stands before it.
+    """
     for tools in ([tool], [TOOL, tool]):
         assert reason_of(GOOD | {"tools": tools}) is RelayRefusal.TOOL
         assert reason_of(GOOD | {"tools": tools}, OPEN) is RelayRefusal.TOOL
@@ -164,7 +167,10 @@ def test_web_search_only_if_configured() -> None:
     ],
 )
 def test_parameters_that_are_refused(extra: Any) -> None:
-    """Parameters that store data, request several answers, change the server, are unknown or malformed are refused."""
+    """Parameters that store data, request several answers or change the server are refused.
+
+    Unknown and malformed parameters are also refused.
+    """
     assert reason_of(GOOD | extra) is RelayRefusal.FIELD
 
 
@@ -266,7 +272,7 @@ NAMES = ["type", "choices", "delta", "message", "finish_reason", "refusal", "usa
 
 
 def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Return lists and objects of ``inner`` with the names that the checks read."""
+    """Return a strategy for lists and objects of ``inner``. The keys are names that the checks read."""
     return st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
 
 

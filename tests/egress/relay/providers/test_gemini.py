@@ -119,7 +119,7 @@ def test_paths(prefix: str, target: str, path: str, is_model: bool, streams: boo
     ],
 )
 def test_paths_that_are_refused(target: str) -> None:
-    """Paths other than the exact ones for an answer or a token count of one model are refused."""
+    """Only the exact paths that request an answer or a token count from one model are accepted."""
     assert Gemini().find(target) is None
 
 
@@ -135,7 +135,10 @@ def test_paths_that_are_refused(target: str) -> None:
     ],
 )
 def test_tools_of_the_provider(tool: dict[str, Any]) -> None:
-    """Google's own tools are accepted only with ``provider_tools``, in both forms of names, also beside functions."""
+    """Google's own tools are accepted only with ``provider_tools``.
+
+    Their names may be in camel case or in snake case, and functions may stand beside them.
+    """
     for tools in ([tool], [TOOL, tool], tool):
         assert reason_of(GOOD | {"tools": tools}) is RelayRefusal.TOOL
         assert reason_of(GOOD | {"tools": tools}, OPEN) is None
@@ -292,7 +295,7 @@ NAMES = [
 
 
 def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Return lists and objects of ``inner`` with the names that the checks read."""
+    """Return a strategy for lists and objects of ``inner``. The keys are names that the checks read."""
     return st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
 
 

@@ -96,7 +96,7 @@ def test_refusal_says_what_to_do() -> None:
 
 
 def test_provider_tools_if_the_tester_says_so() -> None:
-    """With ``provider_tools``, web search and code execution are accepted. Other servers and stored files are not."""
+    """With ``provider_tools``, web search and code execution are accepted. MCP servers and stored files are not."""
     admitted: list[dict[str, Any]] = [
         {"type": "web_search"},
         {"type": "code_interpreter", "container": {"type": "auto"}},
@@ -135,7 +135,10 @@ def test_provider_tools_if_the_tester_says_so() -> None:
     ],
 )
 def test_parameters_that_are_not_admitted(extra: Any) -> None:
-    """Parameters that involve stored data, run in the background, cost more, are unknown or malformed are refused."""
+    """Parameters for stored data, background runs or a higher price are refused.
+
+    Unknown and malformed parameters are refused, too.
+    """
     assert reason_of(GOOD | extra) is RelayRefusal.FIELD
 
 
@@ -194,7 +197,7 @@ KINDS = ["function", "web_search", "namespace", "message", "additional_tools", "
 
 
 def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Return lists and objects of ``inner`` with the names that the checks read."""
+    """Return a strategy for lists and objects of ``inner``. The objects have names that the checks read."""
     return st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
 
 

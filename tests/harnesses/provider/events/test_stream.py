@@ -72,7 +72,10 @@ def test_how_a_stream_is_cut_does_not_matter(cuts: list[int]) -> None:
     ],
 )
 def test_what_is_no_event_is_skipped(line: bytes) -> None:
-    """L17: a line that is no JSON object, has a non-finite number or is nested too deep is skipped and counted."""
+    """L17: a line is skipped and counted if it is no JSON object, is nested too deep or has a bad number.
+
+    A bad number is one that is not finite or has too many digits.
+    """
     read = ReadEvents(line + b'\n{"good": 1}\n')
     assert read.events == [{"good": 1}]
     assert read.skipped == 1
@@ -103,7 +106,7 @@ def test_a_flood_costs_time_in_proportion() -> None:
 
 
 def test_values_of_other_types_become_nothing() -> None:
-    """A field with a value of an unexpected type is read as empty or 0, and raises nothing."""
+    """A value of an unexpected type, or a number out of range, is read as empty or 0. No error is raised."""
     for odd in (None, True, -1, 10**16, "1", [1], {"a": 1}, 1.5):
         assert number_of(odd) == 0
         assert text_of(odd, 10) == ("1" if odd == "1" else "")

@@ -76,7 +76,7 @@ def test_latest_is_one_version_a_run(scripted: ScriptedDriver, store: FakeStore)
 
 
 def test_a_resumed_run_keeps_its_latest(scripted: ScriptedDriver, store: FakeStore) -> None:
-    """A resumed run keeps the version that ``latest`` was resolved to at first; without ``latest``, it is not kept."""
+    """A resumed run with ``latest`` keeps the version of its first start. Without ``latest``, it ignores that version."""
     answers(scripted, "1.0.0")
     before = {"program": "claude_code", "version": "1.0.0"}
     install(store, "claude_code", "latest", run_context(scripted, "debian", agent=before), TARGET)
@@ -106,7 +106,7 @@ def test_a_program_that_does_not_start_is_refused(
 
 
 def test_an_image_without_its_c_library_is_refused(scripted: ScriptedDriver, store: FakeStore) -> None:
-    """An image without a C library is refused by name, before anything is started in it."""
+    """An image without a C library is refused before anything is started in it. The error names the image."""
     scripted.add_image("empty", files={"/etc/passwd": b""})
     with pytest.raises(ConfigError, match="the image empty") as raised:
         install(store, "claude_code", None, run_context(scripted, "empty"), TARGET)

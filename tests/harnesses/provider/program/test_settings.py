@@ -70,7 +70,10 @@ def test_claude_code_gets_its_settings(files: dict[str, Any]) -> None:
 
 
 def test_settings_are_recorded(files: dict[str, Any]) -> None:
-    """The identity has all settings: of a file the digest, of a variable only the name. Without any, it is empty."""
+    """The identity contains all optional settings. Without optional settings, it is empty.
+
+    Of a file it contains only length and digest, and of a server's variable only the name.
+    """
     settings = harness("codex", files)._settings.identity()["settings"]
     text = f"system: {TEXT}"
     assert isinstance(settings, dict)

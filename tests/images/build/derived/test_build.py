@@ -113,9 +113,9 @@ def test_files_alone_need_no_sandbox(based: ImageStore, recipe: DerivedRecipe) -
 
 
 def test_what_the_base_says_holds_unless_the_recipe_says_otherwise(based: ImageStore, recipe: DerivedRecipe) -> None:
-    """The recipe adds variables and labels to those of the base, and replaces the working directory.
+    """An image has the variables and labels of its base and of its recipe. The recipe may replace a variable.
 
-    The base's layers are shared.
+    The recipe also replaces the working directory. The base's layers are shared.
     """
     state = _builder(based).build(recipe)
     found = based.find(REFERENCE)
@@ -163,7 +163,7 @@ def test_a_source_becomes_a_repository_of_one_commit(based: ImageStore, recipe: 
 
 
 def test_steps_run_in_the_image_with_its_content(based: ImageStore, recipe: DerivedRecipe) -> None:
-    """Steps get the variables of the image and the build. They run on the recipe's files, and add the last layer."""
+    """Steps get the variables of the image and the build. They run after files are added, and add the last layer."""
     steps = Steps(layer(file("made", b"made\n")))
     stepped = replace(recipe, install=(("make", "it's"),), run=(("sh", "-c", "a\nb"),))
     state = _builder(based, steps).build(stepped)

@@ -66,11 +66,19 @@ def test_nothing_of_the_users_settings_holds(
     assert not canary.exists()
 
 
-@pytest.mark.parametrize("url", ["ext::sh -c 'touch canary'", "file:///nowhere", "ssh://example.invalid/x", "-oops"])
-def test_only_one_protocol_is_spoken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("ext::sh -c 'touch canary'", "transport 'ext' not allowed"),
+        ("file:///nowhere", "transport 'file' not allowed"),
+        ("ssh://example.invalid/x", "transport 'ssh' not allowed"),
+        ("-oops", "strange pathname '-oops' blocked"),
+    ],
+)
+def test_only_one_protocol_is_spoken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, why: str) -> None:
     """Git accepts only https addresses, and never takes an address for an option."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ImageError) as caught:
+    with pytest.raises(ImageError, match=why) as caught:
         fetch_commit(url, "0" * 40, tmp_path / "fetched.git")
     assert caught.value.code == "source-unavailable"
     assert not (tmp_path / "canary").exists()

@@ -51,9 +51,9 @@ def listed(filename: str = "My_Tool-1.0.tar.gz", url: str = "../../files/x", sha
 
 
 def test_the_releases_source_archive_is_fetched_and_read() -> None:
-    """Wheels, other releases and other projects are skipped, whatever the spelling of the project's name.
+    """The source archive is found even if its name spells the project's name differently.
 
-    The archive's top directory is removed from the paths.
+    Wheels, other releases and other projects are skipped. The archive's top directory is removed from the paths.
     """
     others = (
         listed("my_tool-1.0-py3-none-any.whl"),
@@ -97,7 +97,7 @@ def test_a_release_without_a_source_archive_is_said(entry: dict[str, object]) ->
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "http://example.invalid/x", "ftp://127.0.0.1/x", "/elsewhere"])
 def test_an_index_leads_nowhere_but_over_tls(url: str) -> None:
     """A local file, an FTP address and a remote address without TLS are refused, even after a redirect."""
-    with index(listed(url=url)) as address, pytest.raises(ImageError) as caught:
+    with index(listed(url=url)) as address, pytest.raises(ImageError, match=r"has no TLS|invalid address") as caught:
         fetch_release(SOURCE, address)
     assert caught.value.code == "source-unavailable"
 
@@ -140,14 +140,23 @@ def test_a_file_outside_of_the_top_directory_is_named() -> None:
     assert caught.value.code == "source-unusable"
 
 
-def test_an_archive_that_grows_out_of_all_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """H14: an archive with too many bytes or too many files is refused."""
-    monkeypatch.setattr("securebench.images.build.derived.pypi.MAX_BYTES", 1000)
-    with pytest.raises(ImageError):
-        unpacked(gzip.compress(layer(file("x/big", bytes(100_000)))), "the archive")
-    monkeypatch.setattr("securebench.images.build.derived.pypi.MAX_FILES", 3)
-    with pytest.raises(ImageError):
-        unpacked(layer(*(file(f"x/{number}", b"") for number in range(10))), "the archive")
+@pytest.mark.parametrize(
+    ("limit", "most", "data", "code"),
+    [
+        ("MAX_BYTES", 20_000, gzip.compress(layer(file("x/big", bytes(100_000)))), "image-too-large"),
+        ("MAX_BYTES", 20_000, gzip.compress(layer(file("x/big", bytes(25_000)))), "source-unusable"),
+        ("MAX_FILES", 3, layer(*(file(f"x/{number}", b"") for number in range(4))), "source-unusable"),
+    ],
+    ids=["archive", "bytes", "files"],
+)
+def test_an_archive_that_grows_out_of_all_bounds_is_refused(
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int, data: bytes, code: str
+) -> None:
+    """H14: an archive is refused if it is too large when decompressed, or has too many files or bytes in its files."""
+    monkeypatch.setattr(f"securebench.images.build.derived.pypi.{limit}", most)
+    with pytest.raises(ImageError) as caught:
+        unpacked(data, "the archive")
+    assert caught.value.code == code
 
 
 @pytest.mark.parametrize("data", [b"", b"rubbish", gzip.compress(b"rubbish", mtime=0), GOOD[:-20]])

@@ -52,12 +52,12 @@ def test_what_from_names_is_replaced(text: str, expected: str) -> None:
     ],
 )
 def test_everything_else_stays_as_it_is(text: str) -> None:
-    """Other instructions, comments, here-documents, stages and images without a replacement stay unchanged."""
+    """Comments, here-documents, stages, images without a replacement and instructions without an image are kept."""
     assert rewritten(text) == text
 
 
 def test_a_stage_with_the_name_of_an_image_is_the_stage() -> None:
-    """A stage with the same name as a replaced image is not replaced, as in the builder."""
+    """If a stage and a replaced image have the same name, the name means the stage, as it does in Docker."""
     text = "FROM other:1 AS tool\nFROM tool\n"
     assert with_bases(text, {"tool": ID}, {}).text == text
 
@@ -79,7 +79,7 @@ def test_the_images_that_are_still_needed_are_named() -> None:
     "text", ["", "RUN x\n", "FROM\n", "FROM a b c d\n", "FROM --privileged\n", "FROM $(id)\n", "FROM ${X}\n"]
 )
 def test_what_is_no_dockerfile_is_refused(text: str) -> None:
-    """K15: an invalid Dockerfile is refused, also because of an invalid image name."""
+    """K15: a Dockerfile is refused if an instruction or the name of an image is invalid, or if it has no image."""
     with pytest.raises(ConfigError) as caught:
         rewritten(text)
     assert caught.value.code == "dockerfile-invalid"

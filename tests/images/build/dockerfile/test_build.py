@@ -40,7 +40,7 @@ WORKDIR /context
 
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DockerfileRecipe:
-    """Return a recipe whose Dockerfile names a base image that no registry has, with a replacement."""
+    """Return a recipe whose Dockerfile names a base image that no registry has. The recipe replaces that image."""
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     context = tmp_path / "recipe" / "environment"
     context.mkdir(parents=True)
@@ -118,7 +118,10 @@ def test_a_dockerfile_is_built_on_another_base_and_taken_into_the_store(
 def test_a_step_that_fails_leaves_nothing_but_its_log(
     clean: Engine, based: ImageStore, recipe: DockerfileRecipe
 ) -> None:
-    """L25: no image or container stays in the engine, and no name in the store. The error contains the output."""
+    """L25: after a failed step, the engine has no image or container of the build, and the store has no name of it.
+
+    The error contains the output of the step.
+    """
     recipe.dockerfile.write_text(DOCKERFILE + 'RUN ["/bin/sh", "-c", "echo no such thing; exit 4"]\n')
     with pytest.raises(ImageError, match="no such thing") as caught:
         _build(based, clean, recipe)
@@ -151,7 +154,7 @@ def test_a_base_that_nobody_has_is_named_with_what_to_do(
 def test_an_image_with_a_history_that_it_should_not_show_is_warned_of(
     clean: Engine, based: ImageStore, recipe: DockerfileRecipe
 ) -> None:
-    """F01: if an image from a Dockerfile contains other history, a warning is reported and the image is built."""
+    """F01: if an image from a Dockerfile contains traces of later history, it is built, and a warning is reported."""
     git = recipe.context / "repository" / ".git"
     (git / "objects").mkdir(parents=True)
     (git / "HEAD").write_text("ref: refs/heads/main\n")

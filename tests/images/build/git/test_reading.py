@@ -210,7 +210,7 @@ def test_a_delta_of_itself_does_not_fill_memory(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_ring_of_deltas_is_looked_at_once(tmp_path: Path) -> None:
-    """H14: if each delta in a pack has the next one as its base, all objects are listed in one fast pass."""
+    """H14: commits are searched quickly, even in a pack whose deltas form a ring: each is the base of another."""
     names = [number.to_bytes(20, "big") for number in range(20_000)]
     delta = zlib.compress(b"")
     size = 1 + 20 + len(delta)
@@ -224,7 +224,7 @@ def test_a_ring_of_deltas_is_looked_at_once(tmp_path: Path) -> None:
 
 
 def test_a_chain_of_copies_is_not_followed_forever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """H14: the sizes of the results of all deltas in a chain are limited in total, even if each delta is small."""
+    """H14: all deltas in a chain together may not produce more bytes than the limit, even if each delta is small."""
     monkeypatch.setattr("securebench.images.build.git.objects.MAX_OBJECT", 100_000)
     base, names = bytes(60_000), [number.to_bytes(20, "big") for number in range(200)]
     number = bytes([len(base) & 127 | 128, len(base) >> 7 & 127 | 128, len(base) >> 14])

@@ -58,7 +58,7 @@ def test_git_finds_nothing_wrong_with_it(tmp_path: Path) -> None:
 
 
 def test_there_is_nothing_beside_the_one_commit(tmp_path: Path) -> None:
-    """F01: the repository has no other ref, reflog, remote or alternate, and no unneeded object."""
+    """F01: the only branch is main. There is no tag, reflog, remote or alternate. The commit needs every object."""
     top = _laid_out(tmp_path / "top", TREE, fresh_repository(TREE, "The state"))
     objects = git(top, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)").split()
     needed = git(top, "rev-list", "--objects", "HEAD", "--no-object-names").split()
@@ -101,7 +101,7 @@ def test_a_repository_can_be_worked_in(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 300])
 def test_any_number_of_files_will_do(tmp_path: Path, count: int) -> None:
-    """A repository of no file, one file, or more objects than an id's first byte has values (256) is valid."""
+    """A repository with no file, one file or 300 files is valid. With 300, some ids begin with the same byte."""
     tree = SourceTree({b"f%d" % number: SourceFile(FILE, b"%d" % number) for number in range(count)})
     top = _laid_out(tmp_path / "top", tree, fresh_repository(tree, "m"))
     assert git(top, "fsck", "--full", "--strict") == ""

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from verifiers.repo_patch.evidence.here import Verdict
 
-REASONS = {FailureReason.TESTS_FAILED, FailureReason.NO_VERDICT, FailureReason.TAMPERED}
 TESTS = """\
 import pytest
 
@@ -96,11 +95,13 @@ def _judge(root: Path, core: str, new: tuple[str, ...] = (), old: tuple[str, ...
     return Here(_files(core, tests), command, new, old, needed=needed, unchanged=before.outcomes).judge(root / "after")
 
 
-@pytest.mark.parametrize("core", [ON_ITEM, MARKED.replace("MARK", "xfail") + "def half(n): return n + 1\n"])
+@pytest.mark.parametrize(
+    "core", [GOOD + ON_ITEM, WRONG + MARKED.replace("MARK", "xfail") + "def half(n): return None\n"]
+)
 def test_a_failure_is_expected_only_if_it_was_without_the_change(core: str, tmp_path: Path) -> None:
     """A ``pass_to_pass`` test fails the run if code under test marks it as xfail, on import or while the test runs."""
-    verdict = _judge(tmp_path, GOOD + core, (), (f"{ID}half",))
-    assert verdict.reason in REASONS, verdict
+    verdict = _judge(tmp_path, core, (), (f"{ID}half",))
+    assert (verdict.reason, verdict.evidence["missed"]) == (FailureReason.TESTS_FAILED, ["pass_to_pass/0"]), verdict
 
 
 def test_a_failure_that_was_expected_still_may_be(tmp_path: Path) -> None:
@@ -109,17 +110,18 @@ def test_a_failure_that_was_expected_still_may_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "core",
+    ("core", "reason"),
     [
-        WRONG + MARKED.replace("MARK", "xfail"),
-        GOOD.replace("[8]", "[]"),
-        WRONG + IMPERATIVE,
+        (WRONG + MARKED.replace("MARK", "xfail"), FailureReason.TAMPERED),  # the controls are xfailed, too
+        (GOOD.replace("[8]", "[]"), FailureReason.TESTS_FAILED),
+        (WRONG + IMPERATIVE, FailureReason.TESTS_FAILED),
     ],
     ids=["marked when loaded", "no parameters", "skipped by what it calls"],
 )
-def test_a_test_that_comes_to_nothing_did_not_pass(core: str, tmp_path: Path) -> None:
+def test_a_test_that_comes_to_nothing_did_not_pass(core: str, reason: FailureReason, tmp_path: Path) -> None:
     """If a task names no tests, a run fails if a test is skipped or xfailed only with the change."""
-    assert _judge(tmp_path, core).reason in REASONS
+    verdict = _judge(tmp_path, core)
+    assert verdict.reason is reason, verdict
 
 
 def test_a_test_of_unittest_that_is_skipped_did_not_pass(tmp_path: Path) -> None:

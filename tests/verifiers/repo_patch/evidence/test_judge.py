@@ -198,25 +198,28 @@ RUN = {f"{HEIR}test_moved": "passed", f"{HEIR}test_1": "failed", f"{HEIR}test_ot
     ("change", "reason", "bits"),
     [
         ({}, None, 1.5),
-        ({"test_1": "passed"}, FailureReason.TAMPERED, None),
-        ({"test_other": "passed"}, FailureReason.TAMPERED, None),
-        ({"test_other": ""}, FailureReason.TAMPERED, None),
-        ({"test_other": "", "test_moved": "", "test_1": "passed"}, FailureReason.TAMPERED, None),  # no new name ran
-        ({"test_moved": "failed"}, FailureReason.TESTS_FAILED, None),
-        ({"test_moved": "failed", "test_1": "passed"}, FailureReason.TESTS_FAILED, None),  # control does not count
-        ({"test_1": "skipped"}, FailureReason.TESTS_FAILED, None),  # skipped because of its name
-        ({"test_1": ""}, FailureReason.TESTS_FAILED, None),  # deselected because of its name
-        ({"test_moved": ""}, FailureReason.TESTS_FAILED, None),
+        ({"test_1": "passed"}, FailureReason.TAMPERED, 0),
+        ({"test_other": "passed"}, FailureReason.TAMPERED, 0),
+        ({"test_other": ""}, FailureReason.TAMPERED, 0),
+        ({"test_other": "", "test_moved": "", "test_1": "passed"}, FailureReason.TAMPERED, 0),  # no new name ran
+        ({"test_moved": "failed"}, FailureReason.TESTS_FAILED, 0),
+        ({"test_moved": "failed", "test_1": "passed"}, FailureReason.TESTS_FAILED, 0),  # control does not count
+        ({"test_1": "skipped"}, FailureReason.TESTS_FAILED, 0),  # skipped because of its name
+        ({"test_1": ""}, FailureReason.TESTS_FAILED, 0),  # deselected because of its name
+        ({"test_moved": ""}, FailureReason.TESTS_FAILED, 0),
     ],
 )
 def test_a_test_with_another_name_is_judged_by_its_own(
-    change: dict[str, str], reason: FailureReason | None, bits: float | None
+    change: dict[str, str], reason: FailureReason | None, bits: float
 ) -> None:
-    """A renamed test is judged by the function that contains it. Its controls must fail in a subclass, too."""
+    """A renamed test is judged by the function that contains it. Its controls must fail in a subclass, too.
+
+    The controls of a run that fails add no bits to the record.
+    """
     found = {test: outcome for test, outcome in {**RUN, **{HEIR + k: v for k, v in change.items()}}.items() if outcome}
     verdict, evidence = judged({**found, "tests/test_x.py::test_9": "passed"}, MOVED, [f"{HEIR}test_1"])
     assert verdict is reason
-    assert evidence.get("control_bits", 0) == (bits or 0) or reason is not None
+    assert evidence["control_bits"] == bits
 
 
 def test_controls_in_a_class_that_nobody_knew_are_nobodys() -> None:

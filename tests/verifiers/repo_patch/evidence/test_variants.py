@@ -70,11 +70,11 @@ def test_a_single_test_gets_many_variants_with_fresh_names() -> None:
         defined = [node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
         assert len(group.controls) > 10
         assert "test_one" in (group.real, *group.controls)
-        names.add(group.real == "test_one")
+        names.add(group.real)
         places.add(defined.index(group.real))
         evidence = judged(outcomes(text, {"add": lambda a, b: a + b}), controls, [f"{PATH}::test_one"])
         assert (evidence[0], evidence[1]["control_bits"]) == (None, round(group.bits, 1))
-    assert names == {True, False} or len(places) > 5
+    assert len(names) > 5
     assert len(places) > 5
 
 
