@@ -183,7 +183,7 @@ def test_a_trap_in_the_place_of_the_answer(real: Bench, kind: str) -> None:
 
 
 def test_privileged_things_are_refused(real: Bench) -> None:
-    """H04, H05, I18: an agent cannot create devices, hard-link system files, change owners, mount or edit its program."""
+    """H04, H05, I18: an agent cannot create devices, hard-link system files, change owners, mount, or edit itself."""
     assert _run(real, "privileges").stdout == "done\n"
 
 

@@ -190,7 +190,7 @@ def test_a_configuration_that_cannot_work_is_refused(config: dict[str, object], 
     ],
 )
 def test_no_path_leads_out_of_the_workspace(config: dict[str, object]) -> None:
-    """K12: a ``CommandConfig`` refuses unsafe and reserved paths, even if Python code creates it and not a YAML file."""
+    """K12: a ``CommandConfig`` refuses unsafe and reserved paths, even if it is created in Python and not from YAML."""
     with pytest.raises(ValidationError) as refused:
         CommandConfig(command=("agent",), **config)  # type: ignore[arg-type]  # wrong on purpose
     assert [(error["type"], error["loc"]) for error in refused.value.errors()] == [("path-unsafe", (*config,))]

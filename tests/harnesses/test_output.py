@@ -56,7 +56,7 @@ def test_a_line_comes_whole_or_not_at_all() -> None:
 
 
 def test_what_comes_after_the_bound_is_dropped_with_its_line() -> None:
-    """I12: the line with which the output exceeds the total limit is dropped as a whole. All later lines are dropped."""
+    """I12: the line with which the output exceeds the total limit is dropped as a whole. Later lines are dropped."""
     line = b"x" * (MAX_REPORTED_BYTES // 8 - 2) + b"\n"
     reported = _report(*[(Stream.STDOUT, line)] * 9, (Stream.STDOUT, b"late\n"))
     assert [text for _, text in reported] == [line.decode()] * 8

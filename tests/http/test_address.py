@@ -51,7 +51,7 @@ def test_a_redirect_is_resolved(location: str, source: Address, origin: str, pat
     ],
 )
 def test_an_unsafe_redirect_is_refused(location: str) -> None:
-    """J05, J08, J09: https elsewhere may not redirect to this machine, another scheme or an invalid address."""
+    """J05, J08, J09: an https address elsewhere may not lead to this machine, another scheme or an invalid address."""
     with pytest.raises(AddressError) as raised:
         FAR.follow(location)
     assert "user:password" not in str(raised.value)

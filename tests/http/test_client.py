@@ -68,7 +68,7 @@ def test_a_server_that_stays_busy_is_given_up(client: HttpClient, server: FakeSe
 
 @pytest.mark.parametrize("status", [204, 304, 400, 401, 403, 404, 418, 501])
 def test_any_other_status_is_an_error_at_once(client: HttpClient, server: FakeServer, status: int) -> None:
-    """A status without a document, from a server that is not busy, is an error at once. The caller interprets it."""
+    """Each of these statuses is an error without a retry. The caller decides what the status means."""
     server.faults["/data"] = [says(status, b"")]
     with pytest.raises(StatusError) as raised:
         read(client, server)

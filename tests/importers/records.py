@@ -1,4 +1,4 @@
-"""Small data for tests, in the formats that benchmark authors publish, and functions that pack it into archives."""
+"""Small data for tests, in the formats that benchmark authors publish, and functions that encode or pack it."""
 
 from __future__ import annotations
 

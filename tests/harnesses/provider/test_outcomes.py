@@ -264,7 +264,7 @@ _SELF_REPORT = st.builds(
 def test_no_claim_changes_what_the_relay_saw(self_report: SelfReport, reason: FailureReason | None, left: bool) -> None:
     """J15: if the relay saw success, a failure stays a failure and a success stays a success, whatever is reported.
 
-    Of the self-report, only the denied tool calls change the outcome.
+    Denied tool calls change only the outcome. A refusal gives a failure another reason, so it is left out here.
     """
     ended = None if reason is None else failure(reason)
     judged = case(SUCCESS, ended, self_report, left=left)

@@ -302,7 +302,7 @@ def test_a_providers_trouble_is_infrastructure(place: Place) -> None:
 
 
 def test_a_void_try_tells_what_it_used(place: Place) -> None:
-    """A try with an infrastructure error records its usage. After provider trouble, it also records outcome and steps."""
+    """A try with an infrastructure error records its usage. After provider trouble, it also has outcome and steps."""
     place.gateway.relay = replace(WORKED, answered=0, statuses={}, trouble=Trouble.FAILED, forgiven=2)
     place.install(agent_that(place.name, code=1))
     void = place.produce()

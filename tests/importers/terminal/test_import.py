@@ -57,7 +57,10 @@ def test_a_harbor_task_becomes_a_row(tmp_path: Path) -> None:
 
 
 def test_the_checker_is_our_runner_in_isolation(tmp_path: Path) -> None:
-    """The checker runs SecureBench's runner in isolation. If the task's script uses pip, the image's packages are visible."""
+    """The checker runs SecureBench's runner in isolation.
+
+    If the task's script uses pip, the runner still sees the Python packages of the image.
+    """
     row = _harbor(tmp_path).row.task
     command = row["eval"]["checker"]["command"]
     assert command == ["python3", "-I", "-S", "/app/securebench/evaluation_inputs/run_tests.py"]

@@ -52,7 +52,7 @@ def test_provider_tools_are_the_testers_choice() -> None:
 
 
 def test_its_variables() -> None:
-    """The variables set the URL (without ``/v1``) and the models, permit root, limit retries and disable extra traffic."""
+    """The variables set the URL (without ``/v1``) and models, permit root, limit retries and disable extra traffic."""
     harness = claude("claude-x")
     assert harness.settings(CALL) == {
         "IS_SANDBOX": "1",

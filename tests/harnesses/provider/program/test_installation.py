@@ -76,7 +76,7 @@ def test_latest_is_one_version_a_run(scripted: ScriptedDriver, store: FakeStore)
 
 
 def test_a_resumed_run_keeps_its_latest(scripted: ScriptedDriver, store: FakeStore) -> None:
-    """A resumed run with ``latest`` keeps the version of its first start. Without ``latest``, it ignores that version."""
+    """A resumed run with ``latest`` keeps the version of its start. Without ``latest``, it ignores that version."""
     answers(scripted, "1.0.0")
     before = {"program": "claude_code", "version": "1.0.0"}
     install(store, "claude_code", "latest", run_context(scripted, "debian", agent=before), TARGET)
