@@ -135,8 +135,8 @@ def _descendants(family: set[int], table: dict[int, _Process]) -> Iterator[str]:
     """Yield a trace of each descendant of this process, with its start time, because pids are reused."""
     commands = _commands(family - {os.getpid()})
     for pid, command in commands.items():
-        # A process without a command line has ended. One with its parent's command line has forked, but not started
-        # a program yet. An open driver keeps spare processes.
+        # A process without a command line has ended. A process with its parent's command line has forked, but not
+        # started a program yet. An open driver keeps spare processes. All of these are skipped.
         if command and command != commands.get(table[pid].parent) and "securebench: spare" not in command:
             yield f"process {pid} started {table[pid].start}: {command[:100]}"
 

@@ -1,4 +1,4 @@
-"""A patch is applied completely if it matches exactly, and is refused otherwise or if it is dangerous."""
+"""A patch that matches exactly is applied completely. A patch that does not match, or is dangerous, is refused."""
 
 from __future__ import annotations
 
@@ -209,9 +209,9 @@ UNFIT = {
 
 @pytest.mark.parametrize("patch", UNFIT.values(), ids=UNFIT.keys())
 def test_what_does_not_fit_exactly_does_not_apply(patch: str, tmp_path: Path) -> None:
-    """A patch is refused completely, as by git, if it does not match exactly or creates an existing file.
+    """A patch that does not match the tree exactly is refused completely, as by git.
 
-    This is also so if it creates a file below a path that is a file or link.
+    The same holds for a patch that creates a file that exists, or a file below a path that is a file or a link.
     """
     with pytest.raises(PatchDoesNotApplyError) as caught:
         apply_patch(patch.encode(), BASE)

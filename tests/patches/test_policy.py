@@ -1,4 +1,7 @@
-"""The policy on the paths that a candidate may change. It checks paths and kinds of files in the trees."""
+"""The policy on the paths that a candidate may change.
+
+It checks each changed path, and refuses links that are added or changed.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +60,9 @@ def test_nothing_allows_paths_outside_or_into_git(path: bytes) -> None:
 
 
 def test_nothing_allows_links() -> None:
-    """A new link, also in place of a file, and a link with a new target are violations even if all paths are allowed.
+    """A new link, a link that replaces a file, and a link with a new target are violations.
 
-    A link may be removed or replaced by a file.
+    This holds even if all paths are allowed. A link may be removed or replaced by a file.
     """
     link = FileVersion(b"/etc/passwd", link=True)
     assert _paths({b"new": link, b"src/f": link, b"src/l": link}, EVERYTHING) == ["new", "src/f", "src/l"]

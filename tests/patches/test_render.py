@@ -83,7 +83,10 @@ def _changes(draw: st.DrawFn) -> tuple[MemoryTree, dict[bytes, FileVersion | Non
 
 @given(_changes())
 def test_what_is_rendered_is_read_back(change: tuple[MemoryTree, Delta]) -> None:
-    """Applying a rendered patch gives the rendered change: of text, binary data, links or modes, with any names."""
+    """Applying a rendered patch gives the change that was rendered.
+
+    The change may concern text, binary data, links and modes. Files may have any names.
+    """
     base, delta = change
     text = render(delta, base)
     assert (apply_patch(text.encode(), base) if text else {}) == delta
@@ -160,7 +163,7 @@ def test_nothing_is_rendered_of_what_does_not_change() -> None:
 
 @pytest.mark.parametrize("content", [b"a\0b", b"\xff\n", b"x" * (MAX_TEXT_BYTES + 1)])
 def test_what_is_no_text_is_data(content: bytes) -> None:
-    """Content with NUL bytes, in other encodings or very large is rendered as git's binary data and read back."""
+    """Content that has NUL bytes, is not UTF-8 or is very large is rendered as git's binary data, and is read back."""
     text = render({b"f": FileVersion(content)}, MemoryTree({}))
     assert f"GIT binary patch\nliteral {len(content)}\n" in text
     assert apply_patch(text.encode(), MemoryTree({})) == {b"f": FileVersion(content)}

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
 MAX_PRODUCT: Final = 64
-"""Maximum number of combinations that are all tried.
+"""Up to this number of combinations of lost and kept parts, all combinations are tried.
 
-If there are more, each part is varied alone, once while all other parts are lost and once while all are kept.
+If there are more, each part is varied alone: once while all other parts are lost, and once while they are kept.
 """
 
 
@@ -252,7 +252,7 @@ class Disk:
         return self._tree(self._top, {}, {}, now=True)
 
     def states(self) -> Iterator[State]:
-        """Yield the states in which a power failure at this moment may leave the disk."""
+        """Yield states in which a power failure at this moment may leave the disk: all, or some if there are many."""
         promises = tuple(self._promises)
         nodes = self._reachable()
         files = [node for node in nodes if isinstance(node, _File) and node.now != node.stable]
@@ -321,10 +321,10 @@ class Disk:
 
 
 def _choices(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield combinations of one option (its number) of each part. ``sizes`` has the number of options of each part.
+    """Yield combinations. Each contains, for every part, the number of one of its options.
 
-    All combinations are yielded if there are few. Otherwise, only those are yielded in which at most one part differs
-    from all first options, or from all last options.
+    ``sizes`` contains how many options each part has. If there are few combinations, all are yielded. Otherwise, all
+    parts but at most one have their first option, or all parts but at most one have their last option.
     """
     if math.prod(sizes) <= MAX_PRODUCT:
         yield from itertools.product(*map(range, sizes))
@@ -354,10 +354,11 @@ class Recording(NamedTuple):
         )
 
     def power_failures(self) -> list[State]:
-        """Return every different state in which a power failure may leave the disk.
+        """Return the different states in which a power failure may leave the disk, as :meth:`Disk.states` finds them.
 
-        Possible states are only added until the next sync. The states just before each sync and at the end are
-        therefore all states. A state that may also occur later must satisfy the later promises, too.
+        Until the next sync, changes of names and appended bytes only add possible states. It is therefore enough to
+        look just before each sync and at the end. Content that is overwritten before the next sync is not considered.
+        A state that is found several times gets the promises of the last time.
         """
         disk = Disk(self.root, self.before)
         found: dict[object, State] = {}

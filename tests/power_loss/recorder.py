@@ -1,7 +1,8 @@
-"""Record what a program does to the files below a directory: every system call, in order.
+"""Record what a program does to the files below a directory: every system call that changes or syncs them, in order.
 
-strace sees the calls of all threads and of code written in C, which replaced Python functions would miss. To check
-that a recording is complete, :func:`record` replays it and compares the files with those that the program left.
+strace sees the calls of all threads. It also sees the calls of code written in C, which wrappers around Python
+functions would miss. To check that a recording is complete, :func:`record` replays it and compares the files with
+those that the program left.
 """
 
 from __future__ import annotations

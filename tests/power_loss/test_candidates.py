@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def test_sealed_candidates_are_on_disk(root: Path, survive: Survive) -> None:
-    """After a power failure, each sealed candidate can be loaded, and so can every other entry of the store."""
+    """After a power failure, each sealed candidate can be loaded.
+
+    Once unfinished entries are removed, every entry that remains in the store can be loaded.
+    """
     (root / "tree").mkdir()
     (root / "tree" / "file").write_bytes(b"x" * 5000)
     store = CandidateStore(root / "run" / "candidates")

@@ -115,7 +115,7 @@ def test_a_state_has_the_promises_of_the_last_moment_at_which_it_may_occur() -> 
 
 
 def test_every_moment_counts() -> None:
-    """States between two syncs are found, even with a name that the file does not have at the end."""
+    """States between two syncs are found. In such a state, a file may have a name that it does not have at the end."""
     steps = [*created("new", b"1"), Move("/disk/new", "/disk/a"), Sync("/disk"), Remove("/disk/a"), Sync("/disk")]
     recording = Recording(ROOT, {"log": b""}, [Write("/disk/log", b"1"), *steps])
     trees = [state.tree for state in recording.power_failures()]

@@ -48,7 +48,7 @@ def test_many_agents_at_once(driver: SandboxDriver, tmp_path: Path, agents: int)
 @pytest.mark.oci
 @pytest.mark.timeout(240)
 def test_a_gateway_that_dies_is_no_score(oci_driver: SandboxDriver, tmp_path: Path) -> None:
-    """If the gateway is killed at each request, the task ends in an error long before the agent's time limit."""
+    """If the gateway is killed at each request of the agent, the task ends in an error long before its time limit."""
     killed = 0
 
     def kill(request: Any) -> None:

@@ -250,7 +250,7 @@ def test_only_its_signer_may_resume_a_signed_run(signed: Path) -> None:
 
 
 def test_a_run_that_was_killed_when_it_was_resumed(signed: Path) -> None:
-    """A run that was killed while it was resumed may still have its old signature, and only its signer may continue."""
+    """A run killed during a resume may still have its old signature. Only the signer may then resume it again."""
     reopen(signed)
     attestation(signed).require_signer(SIGNER)
     with pytest.raises(ConfigError, match="not signed with this key"):

@@ -100,7 +100,7 @@ def test_the_directory_may_be_a_link_of_the_user(tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_pack_is_described(tmp_path: Path) -> None:
-    """The selection of a run of some of the rows describes how many of them the run has."""
+    """A run may have only some of its pack's tasks. Its selection then says how many."""
     synthetic.write_run(tmp_path, 3, synthetic.header(3, pack_tasks=164))
     selection = securebench.read_run(tmp_path).selection
     assert selection is not None
@@ -178,7 +178,10 @@ def test_a_killed_run_is_read(tmp_path: Path) -> None:
 
 
 def test_superseded_records(tmp_path: Path) -> None:
-    """Records of errors that ran again are read separately. Without them, the sequence of records has a gap."""
+    """If a trial with an error ran again, the record of the error is read separately.
+
+    Without that record, the sequence numbers have a gap, and reading fails.
+    """
     synthetic.write_run(tmp_path, [synthetic.record(0, STATUS.ERROR), synthetic.record(1)])
     with synthetic.SyntheticJournal(tmp_path) as journal:
         journal.supersede([TrialId("made-up/task-00000")])
@@ -205,7 +208,7 @@ def test_a_run_killed_while_it_moved_a_record(tmp_path: Path) -> None:
 
 
 def test_trials_and_tags(tmp_path: Path) -> None:
-    """Trials of a task are found by their numbers, and the size of a selection is its number of tasks."""
+    """A trial is found by its task and its number. A selection counts tasks, not trials."""
     head = synthetic.header(4, pack_tasks=3, trials=2)
     trials = [synthetic.record(task, trial=trial, tags=("easy",)) for trial in (1, 2) for task in (0, 1)]
     synthetic.write_run(tmp_path, trials, head)
@@ -273,7 +276,10 @@ def test_sizes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_of_the_version_before(tmp_path: Path) -> None:
-    """In a run of format 2, every record is a first trial without tags. Families may be unknown."""
+    """Records of format 2 are read as first trials without tags.
+
+    If the header does not list the planned families, trials that have not run are counted in the family ``unknown``.
+    """
     synthetic.write_run(tmp_path, 2, synthetic.header(2, pack_tasks=3))
     lines = [json.loads(line) for line in (tmp_path / JOURNAL).read_bytes().splitlines()]
     newer = {"previous", "trial", "tags"}

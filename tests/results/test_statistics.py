@@ -63,7 +63,7 @@ def test_trials_without_verdict_do_not_count() -> None:
 
 
 def test_equal_trials_add_no_information() -> None:
-    """Twenty tasks that always give the same verdict are twenty observations, however often they are repeated."""
+    """If all trials of each task have the same verdict, further trials do not narrow the interval."""
     repeated = pass_at_1([TaskResult(5, 5)] * 12 + [TaskResult(0, 5)] * 8)
     once = pass_at_1([TaskResult(1, 1)] * 12 + [TaskResult(0, 1)] * 8)
     assert repeated is not None
@@ -111,7 +111,10 @@ def test_an_interval_contains_its_estimate(results: list[TaskResult]) -> None:
 
 @pytest.mark.parametrize(("passed", "scored", "k"), [(0, 5, 2), (1, 5, 2), (3, 5, 3), (5, 5, 5), (2, 10, 4), (1, 1, 1)])
 def test_pass_at_k_counts_subsets(passed: int, scored: int, k: int) -> None:
-    """pass@k and pass^k equal the share of the subsets of ``k`` trials in which any trial, or every trial, passed."""
+    """Both estimates are shares of the subsets of ``k`` trials.
+
+    For pass@k, at least one trial of the subset passed. For pass^k, all its trials passed.
+    """
     trials = [True] * passed + [False] * (scored - passed)
     subsets = list(itertools.combinations(trials, k))
     at_k, hat_k = pass_at_k([TaskResult(passed, scored)], k), pass_hat_k([TaskResult(passed, scored)], k)
@@ -136,7 +139,10 @@ def test_mcnemar_equals_scipys_binomial_test(only_a: int, only_b: int, stats: An
 
 @pytest.mark.parametrize(("a", "b"), [("0.1", "0.1"), ("0.3", "0.05"), ("0.02", "0.02"), ("0.45", "0.4")])
 def test_the_paired_interval_covers_the_true_difference(a: str, b: str) -> None:
-    """The interval contains the true difference with a probability of at least 94 %, summed over all outcomes."""
+    """The interval contains the true difference with a probability between 94 % and 99.9 %.
+
+    The test computes this probability exactly, as a sum over all outcomes.
+    """
     share_a, share_b, tasks = Fraction(a), Fraction(b), 40
     covered = 0.0
     for only_a in range(tasks + 1):
@@ -169,7 +175,7 @@ def test_the_bootstrap_sees_no_difference_where_there_is_none() -> None:
 
 @pytest.mark.parametrize("differences", [[1.0, 0.5], [0.5] * 4 + [0.0] * 5, [-1.0] * 8])
 def test_a_few_tasks_are_not_significant(differences: list[float], stats: Any) -> None:
-    """If all tasks differ in the same direction, the p-value equals that of scipy's exact permutation test."""
+    """If no two differences have opposite signs, the p-value equals that of scipy's exact permutation test."""
     zeros = [0.0] * len(differences)
     signs = stats.permutation_test(
         (differences, zeros), lambda a, b: np.mean(a - b), permutation_type="samples", vectorized=False

@@ -1,4 +1,4 @@
-"""Tests of the Docker driver, most of them on a real engine, that go beyond the conformance suite of all drivers."""
+"""Tests of the Docker driver beyond the conformance suite of all drivers. Most of them use a real engine."""
 
 from __future__ import annotations
 
@@ -138,7 +138,10 @@ def test_an_image_that_is_gone_is_told(docker_driver: DockerDriver) -> None:
 def proxied(
     tmp_path: Path, engine: Engine, request: pytest.FixtureRequest
 ) -> Iterator[tuple[EngineProxy, DockerDriver]]:
-    """Yield a driver whose connection to the real engine a test can cut. Afterwards, remove all its containers."""
+    """Yield a proxy of the real engine, and a driver that uses it. A test can cut the proxy's connections.
+
+    Afterwards, remove the driver's containers.
+    """
     proxy = EngineProxy(tmp_path / "engine.sock")
     run_id = request.node.name
     driver = DockerDriver(run_id=run_id, engine=connect([proxy.endpoint]))
@@ -221,7 +224,10 @@ def test_a_refusal_is_typed(
 def test_a_command_whose_sandbox_fell_was_killed(
     fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, falls: bool, code: int
 ) -> None:
-    """I09: exit code 128 becomes 137 if the container exits, too: gVisor's kernel died. Otherwise it stays 128."""
+    """I09: a command's exit code 128 becomes 137 if its container exits soon after: gVisor's kernel has died.
+
+    If the container stays, so does the exit code.
+    """
     monkeypatch.setattr("securebench.sandboxes.docker.container._EXIT_NOTICE_SECONDS", 0.3)
     fake_engine.answer("GET .*/exec/def/json", {"Running": False, "ExitCode": 128})
     fake_engine.answer("GET .*/containers/abc/json", {"State": {"Running": True}})
@@ -299,7 +305,7 @@ def test_stopping_a_run_ends_everything_and_starts_nothing(engine: Engine, base_
 def test_a_container_that_nobody_knows_is_swept(
     engine: Engine, base_image: ResolvedImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If creating a container was interrupted before the driver got its id, closing the driver removes it."""
+    """Closing a driver also removes a container whose creation was interrupted before the driver got its id."""
     driver = DockerDriver(run_id="interrupted", engine=connect())
     create = DockerContainer.create
 

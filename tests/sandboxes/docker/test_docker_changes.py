@@ -52,7 +52,7 @@ class FakeContainer:
     ],
 )
 def test_no_link_is_followed_to_it(modes: dict[str, int]) -> None:
-    """H15: no path with a component that is not a directory is archived, because an engine would follow links."""
+    """H15: a path is archived only if all its components are directories, because an engine would follow links."""
     container: Any = FakeContainer(modes)
     with pytest.raises(DirectoryReplacedError):
         left_directory(container, "/srv/app")
@@ -75,7 +75,7 @@ def states(engine: Engine) -> list[str]:
 @pytest.mark.engine
 @pytest.mark.parametrize("end", ["close", "kill_all"])
 def test_a_container_stays_until_its_sandbox_is_closed(engine: Engine, base_image: ResolvedImage, end: str) -> None:
-    """An exited container is kept until its sandbox is closed or all are killed. Then it is removed."""
+    """An exited container is kept until its sandbox is closed or ``kill_all`` is called. Then it is removed."""
     with closing(DockerDriver(run_id=RUN, engine=connect())) as driver:
         sandbox = driver.create(SandboxSpec(image=base_image, read_only=False, user=(0, 0), collect=LIBRARY))
         command = Command(argv=("sh", "-c", f"echo new > {LIBRARY}/new; sleep 60"), timeout_seconds=2)
@@ -91,7 +91,7 @@ def test_a_container_stays_until_its_sandbox_is_closed(engine: Engine, base_imag
 
 @pytest.mark.engine
 def test_a_container_that_is_gone_is_told(engine: Engine, base_image: ResolvedImage) -> None:
-    """If the container was removed, reading its files raises an infrastructure error instead of returning none."""
+    """If the container was removed, reading its files raises an infrastructure error instead of returning no files."""
     with closing(DockerDriver(run_id=RUN, engine=connect())) as driver:
         sandbox = driver.create(SandboxSpec(image=base_image, read_only=False, user=(0, 0), collect=LIBRARY))
         sandbox.run(Command(argv=("true",), timeout_seconds=60))

@@ -62,5 +62,8 @@ def test_what_an_ended_process_made_is_abandoned() -> None:
 def test_an_owner_elsewhere_gets_the_benefit_of_the_doubt(
     elsewhere: Owner, state: str, age: float, abandoned: bool
 ) -> None:
-    """If the owner is from before a reboot or in another pid namespace, only old, stopped containers are abandoned."""
+    """An owner may be from before a reboot or in another pid namespace. Whether it is alive is then unknown.
+
+    Its containers count as abandoned only if they are old and not running.
+    """
     assert is_abandoned(entry(elsewhere.label(), state, age), NOW) is abandoned

@@ -157,7 +157,10 @@ def test_the_whole_document(tmp_path: Path) -> None:
 
 
 def test_a_container_with_ports_joins_and_nothing_else() -> None:
-    """J03: forwarded ports change only the network, which is the holder's, the host name and the DNS options."""
+    """J03: forwarded ports change only the network, the host name and the DNS options.
+
+    The network is that of another container, the holder.
+    """
     spec = SandboxSpec(image=IMAGE)
     before, after = (compile_container(spec, COMMAND, {}, joined=holder) for holder in (None, "abc"))
     host_before, host_after = before.pop("HostConfig"), after.pop("HostConfig")

@@ -140,7 +140,7 @@ def test_sending_after_stdin_was_ended_breaks(pair: Pair) -> None:
 
 
 def test_a_gone_reader_breaks_the_pipe(pair: Pair) -> None:
-    """Sending to a connection that the engine closed raises ``BrokenPipeError``, even on another system error."""
+    """Sending to a connection that the engine closed raises ``BrokenPipeError``, whatever error the system reports."""
     ours, theirs = pair
     stream = EngineStream(ours)
     theirs.close()
@@ -179,7 +179,7 @@ def test_receiving_times_out(pair: Pair) -> None:
 
 
 def test_a_process_that_is_gone_ends_a_silent_stream(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I09: if the engine does not end the stream of a dead process, it ends after the last output was received."""
+    """I09: an engine may leave the stream of a dead process open. Receiving still ends after the last output."""
     monkeypatch.setattr("securebench.sandboxes.docker.stream._CHECK_SECONDS", 0.05)
     ours, theirs = pair
     looks = list[bool]()

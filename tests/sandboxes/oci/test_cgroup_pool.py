@@ -69,7 +69,7 @@ def pool_of(monkeypatch: pytest.MonkeyPatch) -> tuple[CgroupPool, list[Group]]:
 
 
 def test_a_group_that_is_as_new_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pool fills kept groups with waiting processes first, then new groups."""
+    """A refill starts waiting processes in the kept groups first, and then in new groups."""
     cgroup_pool, used = pool_of(monkeypatch)
     kept = group()
     assert cgroup_pool.keep(kept)
@@ -117,7 +117,7 @@ def test_what_as_new_is(tmp_path: Path, processes: str, used: int, as_new: bool,
 def test_what_came_before_is_not_felt(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
     """A24, F11: each sandbox can use the memory and the processes that its own limits allow, and no more.
 
-    The sandboxes before it had other limits and used them up.
+    Sandboxes that use up small limits alternate with sandboxes that use more than these limits.
     """
     del oci_driver, base_image  # only requested so that they exist before the check for leftovers starts
     small = Limits(memory=64 * MIB, pids=16)

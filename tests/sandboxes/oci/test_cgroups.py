@@ -35,7 +35,7 @@ def _an_ordinary_user(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_version_1_has_a_hierarchy_a_controller(tmp_path: Path) -> None:
-    """Version 1: each controller that SecureBench uses is found once, even if it shares a hierarchy with another."""
+    """Version 1: each controller that SecureBench uses is found once. It may share a hierarchy or be mounted twice."""
     for name in ("memory", "cpu,cpuacct", "pids", "devices"):
         (tmp_path / name).mkdir()
     mounts = [(tmp_path / name, "cgroup", name) for name in ("memory", "cpu,cpuacct", "pids", "devices", "memory")]
@@ -92,7 +92,7 @@ def test_nothing_delegated_is_nothing(tmp_path: Path) -> None:
 
 
 def test_a_group_that_holds_processes_is_not_delegated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group whose controllers cannot be enabled is not used. Version 2 refuses this if the group has processes."""
+    """Version 2: a group that contains processes cannot enable controllers for its children, so it is not used."""
     root = unified(tmp_path / "cgroup", "cpu memory pids")
 
     def refuse(path: str, _text: str) -> None:
@@ -112,7 +112,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def test_limits_of_version_1(tmp_path: Path, written: dict[str, str]) -> None:
-    """Version 1: limits of memory without extra swap, of processes, and of CPU time in microseconds per period."""
+    """Version 1: memory, processes and CPU time are limited. The memory limit also applies to memory and swap together."""
     hierarchies = [Hierarchy(str(tmp_path / name), (name,), unified=False) for name in LIMITS]
     for name in LIMITS:
         (tmp_path / name / "securebench").mkdir(parents=True)
@@ -130,7 +130,7 @@ def test_limits_of_version_1(tmp_path: Path, written: dict[str, str]) -> None:
 
 
 def test_limits_of_version_2(tmp_path: Path, written: dict[str, str]) -> None:
-    """Version 2: all limits are set in one group, without any swap, and ``memory.events`` counts the kills."""
+    """Version 2: all limits are written to one group, and swap is forbidden. Kills are read from ``memory.events``."""
     (tmp_path / "securebench").mkdir()
     group = Group([Hierarchy(str(tmp_path), ("memory", "pids", "cpu"), unified=True)], "s1", inner=False)
     group.limit(LIMITS)

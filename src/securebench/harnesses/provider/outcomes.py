@@ -1,4 +1,4 @@
-"""Judge how an agent's work ended. What an agent can forge is a claim and never decides a verdict alone.
+"""Judge how an agent's work ended, and tell evidence from claims that the agent can forge.
 
 There are three sources: the sandbox (how the program exited), the relay (the results of its requests) and the
 program's own events. The first two are evidence. The third is a claim: any process in the sandbox can write it.
