@@ -1,4 +1,4 @@
-"""Tools for tests of seccomp filters: evaluate a filter, read that of a process, and run a function under a filter."""
+"""Tools to test seccomp filters: evaluate a filter, read the filter of a process, run a function under a filter."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def outcome_under(filtered: Filter, call: Callable[[], None]) -> str:
 
 
 def system_call(number: int, *arguments: int) -> None:
-    """Make a system call by its number. Raises ``OSError``."""
+    """Make a system call by its number. Raises ``OSError`` if it fails."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syscall(number, *arguments) == -1:
         raise OSError(ctypes.get_errno(), number)

@@ -16,5 +16,8 @@ def variants(names: Iterable[str], always: Callable[[str], bool]) -> list[Any]:
 
 
 def small_trap(name: str) -> bool:
-    """Return whether a hostile directory tree is quick to create. The tests of snapshots always run with all trees."""
+    """Return whether a hostile directory tree is quick to create.
+
+    The tests of snapshots do not use this function: they always run with all trees.
+    """
     return name not in {"many_files", "sparse_files"}

@@ -27,7 +27,7 @@ def make_ssh_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Pat
 
 
 def _listens(address: Path) -> bool:
-    """Return whether the socket accepts connections. Its file exists before it does."""
+    """Return whether the socket accepts connections. The file of the socket exists a little earlier."""
     with socket.socket(socket.AF_UNIX) as client:
         return client.connect_ex(str(address)) == 0
 

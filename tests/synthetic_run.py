@@ -143,7 +143,7 @@ def record(number: int = 0, status: VerificationStatus = _STATUS.PASSED, **chang
 
 
 def records(count: int, *, pass_rate: float = 0.7, seed: int = 0) -> Iterator[TaskRecord]:
-    """Yield the records of ``count`` tasks: passes at the rate ``pass_rate``, about 1 % errors, and failures."""
+    """Yield the records of ``count`` tasks: a share of ``pass_rate`` passes, about 1 % are errors, the rest fails."""
     chance = random.Random(seed)
     for number in range(count):
         drawn = chance.random()
@@ -154,9 +154,10 @@ def records(count: int, *, pass_rate: float = 0.7, seed: int = 0) -> Iterator[Ta
 def write_run(
     directory: Path, given: Iterable[TaskRecord] | int, head: RunHeader | None = None, *, closed: bool = True
 ) -> Path:
-    """Write the directory of a run with the records ``given``, or with that number of records.
+    """Write the directory of a run. ``given`` is its records, or the number of records to invent.
 
-    Unless ``closed`` is false, the run is closed: as interrupted if ``head`` plans more trials, otherwise as finished.
+    If ``closed``, the run is closed: as interrupted if ``head`` plans more trials than there are records, otherwise as
+    finished.
     """
     directory.mkdir(parents=True, exist_ok=True)
     items = list(records(given) if isinstance(given, int) else given)

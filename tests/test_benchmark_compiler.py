@@ -43,7 +43,7 @@ HIDDEN = {
     "multimodal_qa": {"answer", "rubric"},
     "preference_pair": {"preference", "rubric"},
 }
-"""With ``EVALUATION_INPUTS``, a second copy of the documented lanes. A change of a lane must change both copies."""
+"""``EVALUATION_INPUTS`` and ``HIDDEN`` repeat the lanes in the code. To change a lane, change the code and these."""
 
 
 def compiled(directory: Path, *rows: dict[str, Any]) -> tuple[SecureBenchTask, ...]:
@@ -65,7 +65,7 @@ def test_the_lanes_are_those_that_are_documented() -> None:
     ("family", "key"), [("tool_call", "anything"), ("code_completion", "test"), ("nonsense", "tests")]
 )
 def test_f18_what_is_not_known_is_hidden(family: str, key: str) -> None:
-    """F18: an eval field that its family does not declare is in the hidden lane."""
+    """F18: an eval field is in the hidden lane if its family is unknown or does not declare the field."""
     assert eval_visibility_for(family, key) is Visibility.HIDDEN
 
 
@@ -87,7 +87,10 @@ def test_a_row_of_each_family_compiles(tmp_path: Path, family: str) -> None:
 
 
 def test_assets_and_eval_files_become_resources(tmp_path: Path) -> None:
-    """The asset list becomes one public resource, and a file in ``eval`` a file resource in the lane of its field."""
+    """The asset list becomes one public resource.
+
+    A file in ``eval`` becomes a file resource. Its lane is that of the ``eval`` field.
+    """
     for root in ("assets", "hidden"):
         (tmp_path / root).mkdir()
         (tmp_path / root / "x").write_text("x")
@@ -118,7 +121,10 @@ def test_a_row_without_files_has_no_asset_roots(tmp_path: Path) -> None:
 
 
 def test_compiled_metadata_says_what_it_was_compiled_from(tmp_path: Path) -> None:
-    """A task's metadata has the row's metadata, the pack, environment and asset defaults, but no absolute path."""
+    """A task's metadata has the row's metadata and environment, the pack's id and version, and its asset settings.
+
+    It has no absolute path.
+    """
     (task,) = compiled(
         tmp_path, row(metadata={"source": "ours"}, environment={"image": "python:3.11", "timeout_seconds": 5})
     )
@@ -153,7 +159,7 @@ def test_every_problem_of_every_row_is_raised_at_once(tmp_path: Path) -> None:
 
 
 def test_rows_made_by_hand_are_held_to_the_same_rules(tmp_path: Path) -> None:
-    """A pack that was made in Python, without files, is compiled or refused by the rules for packs from files."""
+    """A pack that was made in Python, without files, must obey the same rules as a pack from files."""
 
     def pack(made: BenchmarkRow) -> BenchmarkPack:
         return BenchmarkPack("x", 1, tmp_path, tmp_path / "m", tmp_path / "t", (made,), {})

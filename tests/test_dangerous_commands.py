@@ -20,18 +20,21 @@ OPEN = VerificationPolicy(disallow_dangerous_commands=False)
     ],
 )
 def test_what_is_denied(policy: VerificationPolicy, needed: list[str], denied: tuple[str, ...]) -> None:
-    """By default, every command is denied. The deny list overrides the opt-in. Unknown commands are always denied."""
+    """By default, every command is denied.
+
+    If the tester allows dangerous commands, those in ``deny_commands`` and unknown ones are still denied.
+    """
     assert policy.denied(needed) == denied
 
 
 def test_an_allowed_command_brings_its_capability() -> None:
-    """``chroot``, the only dangerous command, adds the capability SYS_CHROOT. Without a command, none is added."""
+    """``chroot``, the only dangerous command, adds the capability SYS_CHROOT. An empty list adds none."""
     assert OPEN.capabilities(["chroot"]) == ("SYS_CHROOT",)
     assert OPEN.capabilities([]) == ()
     assert set(DANGEROUS_COMMANDS) == {"chroot"}
 
 
 def test_a_denied_command_brings_nothing() -> None:
-    """Asking for the capability of a denied command raises."""
+    """Asking for the capability of a denied command raises a ``PermissionError``."""
     with pytest.raises(PermissionError, match="chroot"):
         VerificationPolicy().capabilities(["chroot"])

@@ -68,7 +68,7 @@ def seconds(lines: int) -> float:
 
 
 def test_a_long_instruction_is_read_in_linear_time() -> None:
-    """A Dockerfile of a pack is untrusted, so the time of reading an instruction must grow with its length only.
+    """The time of reading an instruction grows linearly with its length, because a pack's Dockerfile is untrusted.
 
     For 100 times the lines, linear time grows by a factor of about 130, and quadratic time by more than 1,400.
     """

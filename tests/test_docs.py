@@ -181,7 +181,10 @@ def test_every_word_of_a_closed_vocabulary_is_described(
 
 
 def test_the_events_page_lists_the_fields_of_each_event() -> None:
-    """docs/reference/events.md lists exactly the fields of each event and the keys of the summary."""
+    """docs/reference/events.md lists the keys of the summary and the fields of each event, except common fields.
+
+    The common fields are those that all events have.
+    """
     text = _text(REFERENCE / "events.md")
     rows = re.findall(r'^\| <a id="(\w+)"></a>`\1` \|[^|]*\|(.*)\|$', text, re.MULTILINE)
     listed = {kind: re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", data)) for kind, data in rows}
@@ -316,7 +319,7 @@ def _undescribed(text: str, path: str, command: click.Command) -> Iterator[str]:
 
 
 def _section(text: str, title: str) -> str | None:
-    """Return the part of ``text`` between the heading ``title`` and the next heading, or ``None`` without it."""
+    """Return the part of ``text`` from the heading ``title`` to the next one, or ``None`` if ``title`` is missing."""
     start = next((match for match in _HEADING.finditer(text) if match[1].replace("`", "") == title), None)
     if start is None:
         return None

@@ -38,7 +38,7 @@ def test_the_three_kinds_are_apart() -> None:
     ],
 )
 def test_infrastructure_errors_know_their_reason(kind: type[InfrastructureError], reason: FailureReason) -> None:
-    """Each class of infrastructure error has a failure reason, and a default code that its text includes."""
+    """Each class of infrastructure error has a failure reason and a default code. The text of an error has the code."""
     error = kind("it broke", hint="mend it")
     assert error.reason is reason
     assert str(error) == f"it broke [{kind.default_code}]\n    hint: mend it"

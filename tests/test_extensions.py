@@ -74,7 +74,11 @@ def key_free(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("oci_driver", "base_image")
 def test_the_package_of_the_documentation_works(installed: Path) -> None:
-    """The harness, family, verifier, driver and executor of a package that pip installed run and judge a pack."""
+    """A pack is run and judged with the harness, family, verifier, driver and executor of the package in extend.md.
+
+    The records are those that the built-in executor gives. A run is not resumed with another executor, or after the
+    code of the package has changed.
+    """
     commands = [text for _, language, text in blocks("extend.md") if language == "console"]
     for line in commands[0].splitlines()[1:]:
         done = securebench(installed, *line.removeprefix("$ securebench ").split())
@@ -124,7 +128,7 @@ def test_the_unit_test_of_the_documentation_passes() -> None:
 
 @pytest.mark.slow
 def test_a_change_of_a_package_is_noticed(installed: Path) -> None:
-    """The digest of an extension is the same until a file other than bytecode is added to its package."""
+    """The digest of an extension changes if a file is added to its package, unless the file is bytecode."""
     code = (
         "from securebench import plugins; harness = plugins.load(plugins.ExtensionKind.HARNESS, 'fixed_answer');"
         "print(plugins.identity_of(harness).digest)"
@@ -206,7 +210,10 @@ class Thing:
 
 @pytest.mark.usefixtures("_no_registrations")
 def test_a_name_of_ours_cannot_be_registered() -> None:
-    """An extension cannot replace a built-in extension or another registered one. Registering it twice is allowed."""
+    """An extension cannot replace a built-in extension or another registered one.
+
+    Registering the same class twice is allowed.
+    """
     with pytest.raises(ConfigError) as refused:
         plugins.register("verifiers", "short_answer", Thing)
     assert refused.value.code == "plugin-conflict"
@@ -218,9 +225,10 @@ def test_a_name_of_ours_cannot_be_registered() -> None:
 
 
 def site(root: Path, monkeypatch: pytest.MonkeyPatch, **packages: str) -> None:
-    """Put a distribution for each of ``packages`` on the import path: a module, and the harness ``odd`` in it.
+    """Put a distribution for each of ``packages`` on the import path. Each consists of one module.
 
-    ``packages`` are the sources of the modules by name.
+    ``packages`` maps the names of the modules to their source. Each distribution declares the harness ``odd``, which
+    is the class ``Odd`` of its module.
     """
     for name, text in packages.items():
         (root / f"{name}.py").write_text(text)

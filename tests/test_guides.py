@@ -32,7 +32,10 @@ _COMMAND = re.compile(r"^\$ securebench ((?:validate|run|show) (?!benchmarks/).*
     ],
 )
 def test_the_example_of_a_page_works(page: str, passed: set[str], failed: set[str], tmp_path: Path) -> None:
-    """The files and commands of a page, used in an empty directory, give the verdicts that the page describes."""
+    """The files and commands of a page, used in an empty directory, give the expected verdicts.
+
+    Only ``validate``, ``run`` and ``show`` are run, and not on packs below ``benchmarks/``.
+    """
     text = (ROOT / page).read_text(encoding="utf-8")
     for name, content in _FILE.findall(text):
         path = tmp_path / name
@@ -54,7 +57,10 @@ def test_the_example_of_a_page_works(page: str, passed: set[str], failed: set[st
 @pytest.mark.oci
 @pytest.mark.usefixtures("oci_driver", "base_image")
 def test_a_run_is_published_and_checked(tmp_path: Path) -> None:
-    """The author's commands in publish-a-run.md work, and so do a reader's with only pack, bundle and public key."""
+    """The commands in publish-a-run.md work, both those of the author and those of a reader.
+
+    The reader has only the pack, the bundle and the public key.
+    """
     page = (ROOT / "docs/how-to/publish-a-run.md").read_text(encoding="utf-8")
     author, reader = tmp_path / "author", tmp_path / "reader"
     for name, content in _FILE.findall((ROOT / "README.md").read_text(encoding="utf-8")):

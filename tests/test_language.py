@@ -198,7 +198,7 @@ def test_no_part_has_more_findings_than_its_limit() -> None:
 
 
 def test_limits_follow_what_was_rewritten() -> None:
-    """No limit is above the number of findings, because removed phrases could then come back."""
+    """No limit is above the number of findings. Otherwise, removed phrases could come back unnoticed."""
     counts = Counter(name for name, _ in findings())
     stale = {name: counts[name] for name, limit in limits().items() if counts[name] < limit}
     lower = [f"{name} {count}" for name, count in stale.items()]

@@ -70,7 +70,10 @@ def test_an_installed_package_finds_its_recipes(wheel: zipfile.ZipFile, tmp_path
 
 @pytest.mark.parametrize("name", ["runtime.txt", "dev.txt"])
 def test_a_lock_pins_and_hashes_everything_and_names_no_index(name: str) -> None:
-    """A lock has one version and the hashes of each requirement, and no URL, so users can choose their own index."""
+    """A file of locked requirements has one version and the hashes of each requirement.
+
+    It has no URL, so users can choose their own index.
+    """
     text = (ROOT / "requirements" / name).read_text()
     assert not INDEX.search(text), "a lock names an index, a mirror or an address"
     blocks = re.split(r"\n(?=\S)", text.strip())
@@ -87,7 +90,10 @@ def test_the_developers_lock_holds_the_other_at_the_same_versions() -> None:
 
 @pytest.mark.parametrize(("name", "groups"), [("runtime.txt", ["build"]), ("dev.txt", ["build", "dev"])])
 def test_a_lock_has_all_that_the_project_asks_for(name: str, groups: list[str]) -> None:
-    """Each dependency in pyproject.toml is in the lock. 'make lock' adds it."""
+    """runtime.txt and dev.txt have all dependencies of the package and of their groups in pyproject.toml.
+
+    'make lock' adds a missing one.
+    """
     wanted = [*PROJECT["project"]["dependencies"]]
     wanted += [entry for group in groups for entry in PROJECT["dependency-groups"][group] if isinstance(entry, str)]
     names = {re.split(r"[<>=!~ \[;]", entry)[0].lower().replace("_", "-").replace(".", "-") for entry in wanted}

@@ -61,7 +61,10 @@ OF_PACKAGES = [
 
 @pytest.mark.parametrize(("module", "name"), OF_PACKAGES)
 def test_a_public_name_of_a_package_is_importable_from_it(module: str, name: str) -> None:
-    """D18: a public name of a module in one of ``PACKAGES`` is the same object in the package, with two exceptions."""
+    """D18: a public name can also be imported from the package of its module, and is the same object there.
+
+    The exceptions are ``require_mount`` and ``code_from_text``.
+    """
     package = module.partition(".")[0]
     found = getattr(importlib.import_module(f"securebench.{package}"), name)
     assert found is getattr(importlib.import_module(f"securebench.{module}"), name)

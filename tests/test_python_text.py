@@ -10,7 +10,10 @@ from securebench.python_text import parse_python
 
 
 class _Yields:
-    """An object whose garbage collection, perhaps while a syntax tree is converted, lets another thread run."""
+    """An object that lets another thread run when it is garbage-collected.
+
+    This may happen while a syntax tree is built.
+    """
 
     def __init__(self) -> None:
         self.itself = self
@@ -20,7 +23,7 @@ class _Yields:
 
 
 def test_many_threads_parse_at_once() -> None:
-    """Several threads can parse at once, even if garbage collection switches between them during a parse."""
+    """Several threads can call ``parse_python`` at the same time. Garbage collection does not make a call fail."""
     source = "\n".join(f"def f{number}(a):\n    return [a, (a, {{a: {number}}})]" for number in range(200))
     expected = ast.dump(ast.parse(source))
     wrong: list[BaseException | None] = []

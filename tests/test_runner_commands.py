@@ -85,13 +85,17 @@ ARE_NOT = [
 
 @pytest.mark.parametrize(("command", "expected"), ARE.items())
 def test_a_runner_alone_is_recognised(command: str | tuple[str, ...], expected: RunnerCommand) -> None:
-    """A command that starts a known runner as a module, script or program, without shell syntax, is recognised."""
+    """A command that only starts a known runner, as a module, script or program, is recognised."""
     assert read_command(command) == expected
 
 
 @pytest.mark.parametrize("command", ARE_NOT)
 def test_everything_else_is_not(command: str) -> None:
-    """Commands with shell syntax, variables, unknown programs or options that select tests are not recognised."""
+    """Other commands are not recognised.
+
+    Examples are commands with shell syntax, variables, unknown programs, options that select tests, names of single
+    tests, or options of Python that change more than warnings, bytecode files and buffering.
+    """
     assert read_command(command) is None
 
 
@@ -118,7 +122,10 @@ def test_a_runner_owns_what_decides_outcomes(command: str, path: str) -> None:
 
 
 def test_labels_are_neither_options_nor_their_values() -> None:
-    """Options, their values, Django's ``test`` and the directory for unittest's ``discover`` are not labels."""
+    """A label is an argument that names tests, such as a module, a class or a path.
+
+    Options, their values, Django's ``test`` and the directory for unittest's ``discover`` are not labels.
+    """
     for command, labels in (
         ("manage.py test -v --settings a.B.c --verbosity 2 app.tests", ("app.tests",)),
         ("python -m unittest -v tests.test_a tests/test_b.py", ("tests.test_a", "tests/test_b.py")),
@@ -138,7 +145,10 @@ def test_pytest_and_unittest_are_not_the_repositorys() -> None:
 
 
 def test_words_are_those_of_a_text_that_no_shell_changes() -> None:
-    """A list is returned as it is. A string is split as by a shell; with other shell syntax, the result is empty."""
+    """A sequence of words is returned as a list. A string is split at spaces and quotes as by a shell.
+
+    If a shell would do more than split the string, or a quote is not closed, the result is empty.
+    """
     assert words(("a", "$(b)")) == ["a", "$(b)"]
     assert words("a 'b c'") == ["a", "b c"]
     assert words("a $(b)") == []

@@ -79,7 +79,10 @@ def test_payloads_follow_the_lanes() -> None:
 
 
 def test_no_path_of_references_leads_from_an_agents_view_to_another_lane() -> None:
-    """No object reachable from an agent's view contains metadata or a value of another lane (F03, F18)."""
+    """No object reachable from an agent's view contains metadata or a value of another lane (F03, F18).
+
+    References of classes and callables are not followed.
+    """
     view = _task().agent_view()
     seen: set[int] = set()
     found: list[Any] = [view]
@@ -148,7 +151,7 @@ def test_the_removed_field_expose_is_a_value_error() -> None:
 
 
 def test_trials_of_a_task_never_share_a_directory() -> None:
-    """Each trial of a task has its own directory, and no other task has the same one, whatever its id."""
+    """Each trial of a task has its own directory. A task whose id ends in ``-trial-2`` does not share one of them."""
     names = [TrialId("pack/one", trial).directory for trial in (1, 2, 12)]
     assert names[1:] == [f"{names[0]}-trial-2", f"{names[0]}-trial-12"]
     assert TrialId("pack/one-trial-2").directory != names[1]
@@ -170,7 +173,10 @@ def test_trials_of_a_task_never_share_a_directory() -> None:
     ],
 )
 def test_tags_come_from_the_metadata(metadata: dict[str, Any], tags: tuple[str, ...]) -> None:
-    """Tags are strings without duplicates, at most 32, of at most 100 characters. Other values are ignored."""
+    """The tags of a task are those in its metadata, then its category and its difficulty.
+
+    A task has at most 32 different tags of at most 100 characters. Other values are ignored.
+    """
     assert SecureBenchTask("t", "b", "f", ResourceBundle(()), metadata=metadata).tags == tags
 
 

@@ -4,8 +4,8 @@ Most tests run at the same time as others. A test that is marked ``sandboxes_alo
 sandboxes, and a test that is marked ``alone`` runs while no other test runs. Locks ensure this. They belong to the
 process (locks of fcntl, not of flock), so a child process that outlives its test does not hold them.
 
-One worker runs all files with such tests, and starts with them. Meanwhile, the other workers run tests without
-sandboxes.
+One worker runs all files with tests that are marked ``sandboxes_alone`` or ``alone``, and starts with them. Meanwhile,
+the other workers run tests without sandboxes.
 """
 
 from __future__ import annotations

@@ -16,16 +16,21 @@ _REFUSED_MORE = {FailureReason.CANDIDATE_CRASHED, FailureReason.TESTS_FAILED, Fa
 
 
 def has_all_memory(driver: SandboxDriver) -> bool:
-    """Return whether nothing limits memory: with gVisor, limits of single processes do not limit it."""
+    """Return whether a sandbox can use all memory of the machine.
+
+    With gVisor, the memory limits of single processes have no effect. So nothing limits memory if the sandbox as a
+    whole has no limit.
+    """
     info = driver.info()
     return "memory" in info.weaker and info.runtime == RUNSC
 
 
 def possible_reasons(driver: SandboxDriver, reasons: Collection[FailureReason]) -> set[FailureReason]:
-    """Return ``reasons``, with all reasons for which a process without a memory limit may fail instead.
+    """Return ``reasons``, and the reasons for which a process may fail instead of running out of memory.
 
-    They are added if ``reasons`` contains "out of memory" and ``driver`` does not limit the memory of a whole sandbox:
-    a process is then not killed, but gets a ``MemoryError``. If nothing limits memory, it runs until its time-out.
+    They are added only if ``reasons`` contains "out of memory" and ``driver`` does not limit the memory of a whole
+    sandbox. A process is then not killed, but gets a ``MemoryError``. If nothing limits memory, it runs until its
+    time-out.
     """
     if FailureReason.CANDIDATE_OUT_OF_MEMORY not in reasons or "memory" not in driver.info().weaker:
         return set(reasons)

@@ -1,6 +1,7 @@
-"""One example of the traffic in each dialect: the events of the official client libraries, in a plausible order.
+"""One example of the traffic in each dialect of a model API.
 
-The shapes are those of the public types of ``openai``, ``anthropic`` and ``google-genai``.
+Each stream has the events that the official client libraries know, in a plausible order. The shapes are those of the
+public types of ``openai``, ``anthropic`` and ``google-genai``.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ class WireExample:
     """An example of one dialect.
 
     ``events`` is a whole stream, and the event at index ``end`` completes its answer. ``whole`` is an answer that is
-    not streamed. ``model`` is the model that the answers name. ``request`` returns a request with the given text, and
-    ``text_event`` an event with it. ``whole_path`` is the path of a request for an answer that is not streamed, if it
-    differs from ``path``.
+    not streamed. ``model`` is the model that the answers name. ``request`` returns a request with a given text, and
+    ``text_event`` returns an event with a given text. ``whole_path`` is the path of a request for an answer that is not
+    streamed, if it differs from ``path``.
     """
 
     plan: RelayPlan

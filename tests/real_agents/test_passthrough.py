@@ -35,7 +35,7 @@ _IN_SANDBOX: Final = "/workspace/ca.pem"
 
 
 def certified(root: Path, host: str = HOST) -> Tls:
-    """Write a certificate for ``host``, its private key, and, as an asset of a pack, the authority's certificate."""
+    """Write a certificate for ``host`` and its private key. The authority's certificate is an asset of the pack."""
     authority = trustme.CA()
     issued = authority.issue_cert(host)
     (root / "pack/assets").mkdir(parents=True)
@@ -162,7 +162,7 @@ def test_a_key_that_is_passed_through(
     assert record["verification_status"] == "passed", (record, done.output)
     assert record["provenance"]["agent"]["credentials"] == "passthrough"
     assert record["provenance"]["agent"]["assurance"].startswith("lower")
-    by_agent = [line for line in done.egress if line["kind"] != "probe"]  # the run's own probe before the first task
+    by_agent = [line for line in done.egress if line["kind"] != "probe"]  # probes are the run's own
     assert {(line["kind"], line["host"], line["decision"]) for line in by_agent} <= {
         ("connect", HOST, "allowed"),
         ("connect", HOST, "closed"),

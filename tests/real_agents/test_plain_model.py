@@ -66,7 +66,10 @@ def test_a_question(oci_driver: SandboxDriver, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("images")
 @pytest.mark.parametrize("dialect", ["chat_completions", "responses", "messages", "gemini"])
 def test_every_family_is_solved(dialect: str, driver: SandboxDriver, tmp_path: Path) -> None:
-    """A task of each family passes, also one in a repository's image with another Python. No file contains the key."""
+    """A task of each family passes, and no file contains the key.
+
+    The task of the family ``repo_patch`` runs in a repository's image, which has another Python version.
+    """
     with ScriptedProvider(solving_all(), texts=answering_all()) as provider:
         agent = Agent(
             program=PLAIN_MODEL, provider=provider, config={"dialect": dialect, "api_key_env": "OPENAI_API_KEY"}
@@ -97,7 +100,7 @@ def test_an_image_without_python(
     oci_driver: SandboxDriver, store: ImageStore, doomed_images: list[str], tmp_path: Path
 ) -> None:
     """A model can run commands in an image that contains a shell and no Python."""
-    reference = f"tests/shell:{os.getpid()}"  # sorts after the base image: the first image is inspected with cat
+    reference = f"tests/shell:{os.getpid()}"  # after the base image: the first is inspected with cat, which this lacks
     with store.incoming(Origin(ImageSource.ARCHIVE, "tests")) as incoming:
         incoming.name(add_root(incoming, [tiny_root()], RootConfig({"PATH": "/bin"}), "tests"), reference)
     doomed_images.append(reference)
@@ -119,7 +122,10 @@ def test_an_image_without_python(
 @pytest.mark.oci
 @pytest.mark.timeout(300)
 def test_the_commands_of_the_readme(oci_driver: SandboxDriver, tmp_path: Path) -> None:
-    """The README's commands run as printed, with the authors' data and a model that answers every third row wrong."""
+    """The commands of the README's section "Measure a model" run as printed.
+
+    They use the authors' data. The model answers every third row wrong.
+    """
     del oci_driver
     data = data_folder()
     with socket.socket() as probe:

@@ -46,7 +46,10 @@ NAME = re.compile(r"[\w -]*")
 
 
 class Outline(HTMLParser):
-    """A parser that collects a page's elements, attributes and text. ``others`` has comments and declarations."""
+    """A parser that collects a page's elements, attributes and text.
+
+    ``others`` has comments, processing instructions and unknown declarations.
+    """
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -271,7 +274,7 @@ def test_a_trajectory_with_a_million_steps_is_refused_in_words(tmp_path: Path) -
 
 
 def test_failed_tasks_keep_their_detail_when_there_is_not_enough_room(tmp_path: Path) -> None:
-    """If not all details fit, those of passed tasks are left out, and the page says how many tasks have none."""
+    """If not all details fit, those of some passed tasks are left out. The page says of how many."""
     big = Output(stderr="x" * 5_900)
     found = [STATUS.PASSED] * 700 + [STATUS.FAILED] * 400
     given = [synthetic_run.record(number, status, producer=big) for number, status in enumerate(found)]
@@ -300,7 +303,7 @@ def test_a_page_lists_failed_tasks_before_others_when_there_are_too_many(tmp_pat
 
 
 def test_a_row_that_is_not_listed_is_not_counted_as_one_without_detail(tmp_path: Path) -> None:
-    """A passed task without detail that is replaced by a failed task counts only as left out, not as without detail."""
+    """If a failed task takes the row of a passed task without detail, the passed task counts only as left out."""
     from securebench.report.task_rows import TaskRows
 
     given = [synthetic_run.record(n, status) for n, status in enumerate([STATUS.PASSED] * 2 + [STATUS.FAILED])]

@@ -139,7 +139,7 @@ def test_view_shows_a_run_while_it_is_in_progress(
 
 
 def test_view_keeps_hostile_records_inert(browser: Browser, tmp_path: Path) -> None:
-    """Hostile records add no attribute to a page of ``securebench view`` and cause no request while it polls."""
+    """Hostile records add no attribute to a page of ``securebench view``. The page requests only its own address."""
     directory = write_hostile_run(tmp_path / "run")
     with serving(directory) as address, browser.opened(address) as page:
         page.wait_for("document.querySelector('h1') !== null")

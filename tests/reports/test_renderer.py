@@ -22,7 +22,7 @@ def _pid(plots: Renderer) -> int:
 
 
 def test_a_renderer_that_dies_is_started_again() -> None:
-    """If the process dies, which some input causes, one plot is missing and a new process draws the next one."""
+    """Some input crashes the process. Then one plot is missing, and a new process draws the next plot."""
     with closing(Renderer()) as plots:
         plots.start()
         os.kill(_pid(plots), signal.SIGKILL)
@@ -39,7 +39,7 @@ def test_what_is_no_plot_is_missing() -> None:
 
 @pytest.mark.parametrize("name", ["constructor", "toString", "__proto__", "hasOwnProperty"])
 def test_a_name_that_every_object_of_javascript_has_is_a_label(name: str) -> None:
-    """A plot shows a group named like a property of all JavaScript objects, and all other groups."""
+    """A plot shows all its groups, even if one has the name of a property that all JavaScript objects have."""
     rate = Estimate(0.5, Interval(0.4, 0.6), 10)
     plot = str(plots.pass_rates([("codex", rate), (name, rate)]))
     assert "codex" in plot

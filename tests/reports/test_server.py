@@ -87,7 +87,7 @@ def test_a_suite_stands_for_its_runs(tmp_path: Path) -> None:
 
 
 def test_the_cookie_opens_the_pages(app: ASGIApp) -> None:
-    """With the cookie, the overview and its linked page with the details of a task can be read."""
+    """With the cookie, the overview and the pages of tasks that it links to can be read."""
     page = ask(app, "/", HOST, COOKIE)
     assert page.status == 200
     assert 'href="/run/1/task/2"' in page.text
@@ -97,7 +97,7 @@ def test_the_cookie_opens_the_pages(app: ASGIApp) -> None:
 
 
 def test_the_address_with_the_secret_sets_the_cookie(app: ASGIApp) -> None:
-    """A request with the secret sets a cookie that scripts and other sites cannot use, and redirects to ``/``."""
+    """A request with the secret sets a cookie that scripts and other sites cannot use. The page opens ``/``."""
     answer = ask(app, f"/?token={TOKEN}", HOST)
     assert answer.status == 200
     assert answer.headers["set-cookie"] == f"securebench-8000={TOKEN}; HttpOnly; SameSite=Strict; Path=/"
@@ -133,7 +133,10 @@ def test_without_the_secret_nothing_is_shown(app: ASGIApp, path: str, headers: l
     [[], ["attacker.example"], ["attacker.example:8000"], ["127.0.0.1.attacker.example:8000"], ["127.0.0.1:8000"] * 2],
 )
 def test_another_host_is_refused(app: ASGIApp, hosts: list[str]) -> None:
-    """A site whose name resolves to 127.0.0.1 (DNS rebinding) is refused, even with the secret."""
+    """Even with the secret, a request must have exactly one Host header, and it must name this machine.
+
+    This stops sites whose name resolves to 127.0.0.1 (DNS rebinding).
+    """
     headers = [("host", host) for host in hosts]
     assert ask(app, "/", *headers, COOKIE).status == 403
     assert "set-cookie" not in ask(app, f"/?token={TOKEN}", *headers).headers

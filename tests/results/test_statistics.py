@@ -111,7 +111,7 @@ def test_an_interval_contains_its_estimate(results: list[TaskResult]) -> None:
 
 @pytest.mark.parametrize(("passed", "scored", "k"), [(0, 5, 2), (1, 5, 2), (3, 5, 3), (5, 5, 5), (2, 10, 4), (1, 1, 1)])
 def test_pass_at_k_counts_subsets(passed: int, scored: int, k: int) -> None:
-    """Both estimates are shares of the subsets of ``k`` trials.
+    """Each of pass@k and pass^k equals a share of the subsets of ``k`` trials.
 
     For pass@k, at least one trial of the subset passed. For pass^k, all its trials passed.
     """

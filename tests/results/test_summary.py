@@ -37,7 +37,7 @@ def entries(*statuses: VerificationStatus, family: str = "short_answer") -> list
     ],
 )
 def test_verification_status(counts: Counts, status: RunStatus) -> None:
-    """The status says whether all, some or none of the planned trials have a verdict. Without trials, it is complete."""
+    """The status says whether all, some or none of the planned trials have a verdict. No trials at all are complete."""
     assert counts.verification_status is status
 
 

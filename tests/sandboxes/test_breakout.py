@@ -34,14 +34,19 @@ SEES_THE_HOST: dict[str, Any] = {"mounts": (Mount(TEMPORARY, str(TEMPORARY), rea
 
 
 def may_be_reached(driver: SandboxDriver) -> set[str]:
-    """Return the attempts that may reach the kernel in a sandbox of ``driver``: gVisor's is not the host's kernel."""
+    """Return the attempts that may have the outcome ``reached`` in a sandbox of ``driver``.
+
+    With gVisor, they reach only gVisor's own kernel, not the host's. With other runtimes, no attempt may reach the
+    kernel.
+    """
     return SURFACE if driver.info().runtime == "runsc" else set()
 
 
 def declared_of(driver: SandboxDriver) -> set[str]:
-    """Return the attempts that only a memory limit for the whole sandbox would stop, if ``driver`` declares it missing.
+    """Return the attempts that may succeed if ``driver`` declares that it has no memory limit for a whole sandbox.
 
-    Resource limits of processes do not cover shared memory. With gVisor, they limit no memory at all.
+    Without this limit, only the resource limits of each process apply. They do not cover shared memory. With gVisor,
+    they limit no memory at all.
     """
     if "memory" not in driver.info().weaker:
         return set()
@@ -55,7 +60,8 @@ def declared_of(driver: SandboxDriver) -> set[str]:
 def test_a_candidate_cannot_get_out(who: str, driver: SandboxDriver, base_image: ResolvedImage) -> None:
     """Every attempt is contained and the host is not harmed, whether the candidate is nobody or the sandbox's root.
 
-    Exceptions are attempts that reach only gVisor's own kernel, and those that need a limit declared as missing.
+    There are two exceptions. An attempt may reach gVisor's own kernel. An attempt to use up memory may succeed if the
+    driver declares that it does not limit the memory of a whole sandbox.
     """
     found = break_out(driver, base_image, user=USERS[who])
     tolerated = may_be_reached(driver)
@@ -105,7 +111,10 @@ def test_a_sandbox_with_capabilities_is_found_out(docker_driver: DockerDriver, b
 
 @pytest.mark.every_driver
 def test_a_sandbox_that_sees_the_host_is_found_out(driver: SandboxDriver, base_image: ResolvedImage) -> None:
-    """If a directory of the host is mounted writable, its file is read and written, and the change is reported."""
+    """If a directory of the host is mounted writable, reading and writing a file in it are reported as escapes.
+
+    The check of the host afterwards reports the changed file.
+    """
     names = ["read a file of the host by its absolute path", "write a file of the host by its absolute path"]
     found = break_out(driver, base_image, names=names, **SEES_THE_HOST)
     assert escapes(found) == {*names, "the file of the host, afterwards"}
@@ -224,7 +233,10 @@ def test_the_attempts_after_an_early_end_are_made_in_another_sandbox() -> None:
 
 
 def test_the_host_is_looked_at_even_if_nothing_is_tried() -> None:
-    """Without attempts, the host is checked too: file, kernel settings, process, leftovers, SecureBench's memory."""
+    """The host is checked even if no attempt is made.
+
+    The checks cover a file, kernel settings, a process, leftover processes and SecureBench's memory.
+    """
     driver = ScriptedDriver()
     found = break_out(driver, driver.resolve_image(DEFAULT_IMAGE), names=[])
     assert [(finding.name, finding.outcome) for finding in found] == [
@@ -233,7 +245,7 @@ def test_the_host_is_looked_at_even_if_nothing_is_tried() -> None:
 
 
 def test_every_attempt_is_described() -> None:
-    """Each attempt and each check of the host has a consequence and an entry in the catalogue of attacks."""
+    """Each attempt and each check of the host names what an escape means, and an entry in the catalogue of attacks."""
     described = [(one.name, one.means, one.entry) for one in ATTEMPTS.values()]
     described += [(one.name, one.means, one.entry) for one in EVIDENCE]
     for name, means, entry in described:

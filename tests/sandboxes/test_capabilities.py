@@ -24,7 +24,10 @@ IMAGE = ResolvedImage(reference="tool:1", id="sha256:" + "a" * 64)
     ],
 )
 def test_nothing_is_had_that_was_not_named(options: dict[str, Any], expected: list[str]) -> None:
-    """I02: a sandbox has only the capabilities that its spec adds, with or without the prefix ``CAP_``."""
+    """I02: if a spec drops all capabilities, as by default, the sandbox has only those that the spec adds.
+
+    Names may have the prefix ``CAP_``.
+    """
     assert granted_capabilities(SandboxSpec(image=IMAGE, **options)) == expected
 
 

@@ -28,7 +28,10 @@ def check(*, persistent: bool = False, **options: Any) -> None:
 
 
 def test_a_directory_of_the_image_can_be_collected(tmp_path: Path) -> None:
-    """A plain path without a mount above or below it can be collected, and so can the whole root."""
+    """A plain path can be collected if nothing is mounted at, above or below it.
+
+    The root can be collected, although file systems are mounted below it. A spec that collects nothing is accepted.
+    """
     check()
     check(collect="/")
     check(mounts=(Mount(tmp_path.resolve(), "/srv/application"),))

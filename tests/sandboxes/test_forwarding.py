@@ -87,7 +87,10 @@ def test_many_at_once_have_ports(driver: SandboxDriver, base_image: ResolvedImag
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_nothing_is_left_of_a_port(driver: SandboxDriver, base_image: ResolvedImage, persistent: bool) -> None:
-    """After a success, a time-out and a failure, no socket is left, and no descriptor or mount of the supervisor."""
+    """Forwarded ports leave no socket in this process, whether the command succeeds, times out or fails.
+
+    The supervisor of the ``oci`` driver keeps no mount for them and collects no descriptors. Only root checks that.
+    """
     before = internet_sockets()
     for command in (CALL, probe_command("linger", str(PORT), timeout=1), probe_command("emit", "", "", "3")):
         with (
@@ -174,7 +177,7 @@ time.sleep(600)
 def kill_in_the_middle(driver: SandboxDriver, what: str) -> str:
     """Start a process that opens forwarded ports with a driver like ``driver``. Kill it when it prints ``what``.
 
-    Return the end of its owner's label.
+    Return the end of the owner's label on what the killed process created.
     """
     docker = isinstance(driver, DockerDriver)
     argv = [sys.executable, "-c", KILLED, "docker" if docker else "oci", "" if docker else driver.info().runtime, what]
@@ -203,7 +206,10 @@ def test_nothing_is_left_of_a_killed_run(driver: SandboxDriver, base_image: Reso
 
 @pytest.mark.engine
 def test_a_holder_of_a_killed_run_is_reaped(docker_driver: DockerDriver) -> None:
-    """If a run is killed while it opens a port, reaping removes its holder container and its socket directory."""
+    """If a run is killed while it opens a port, reaping removes its holder container and its socket directory.
+
+    A holder is a container that opens the ports of another container and passes the sockets to the driver.
+    """
     owner = kill_in_the_middle(docker_driver, "holding")
     assert len(containers(docker_driver.engine, owner)) == 2
     assert len(directories(owner)) == 1
@@ -220,7 +226,7 @@ def containers(engine: Engine, owner: str) -> list[dict[str, Any]]:
 
 @pytest.mark.engine
 def test_no_network_of_the_engine_is_made(docker_driver: DockerDriver, base_image: ResolvedImage) -> None:
-    """A forwarded port adds no network to the engine, and its container joins none."""
+    """A forwarded port adds no network to the engine, and the container of its sandbox joins no network."""
     before = {network["Id"] for network in docker_driver.engine.client.networks()}
     with serving() as server:
         spec = SandboxSpec(

@@ -79,7 +79,7 @@ def test_nobody_waits_for_long(kept: KeptSandboxes[Kept], monkeypatch: pytest.Mo
 
 
 def test_the_oldest_is_closed_if_there_are_too_many(kept: KeptSandboxes[Kept]) -> None:
-    """If more sandboxes are idle than were ever in use at once, the oldest is closed, even if its spec differs."""
+    """If more sandboxes are idle than were ever in use at once, the oldest is closed, whatever its spec is."""
     assert kept.take(SPEC) is None
     first, second = Kept(), Kept()
     kept.put(SPEC, first)

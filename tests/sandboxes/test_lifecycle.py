@@ -55,7 +55,10 @@ class PlayedSandbox(DriverSandbox[SandboxProcess]):
 
 
 def test_what_is_closed_starts_nothing() -> None:
-    """Closing a sandbox twice ends its container once, and its commands. A closed sandbox starts no command."""
+    """Closing a sandbox ends its commands and container. Closing it again does nothing.
+
+    A closed sandbox starts no command.
+    """
     siblings: OpenSandboxes[PlayedSandbox] = OpenSandboxes()
     sandbox = PlayedSandbox(siblings)
     sandbox.open(COMMAND)

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def test_a_list_switches_off_what_it_names() -> None:
-    """Names are separated by commas, and ``all`` means every optimisation. Without the variable, all are on."""
+    """The variable lists the optimisations to switch off, separated by commas. ``all`` switches off every one.
+
+    Without the variable, all are on.
+    """
     assert Optimisations.from_environment({}) == Optimisations()
     some = Optimisations.from_environment({VARIABLE: "warm-pool, sealed-runtime"})
     assert some == Optimisations(warm_pool=False, sealed_runtime=False)

@@ -67,7 +67,7 @@ def test_rules(allow: tuple[str, ...], deny: tuple[str, ...], argv: tuple[str, .
     """A policy admits a command according to the base name of its executable.
 
     Deny takes precedence over allow, a non-empty ``allow`` permits only its names, and ``*`` in ``deny`` denies all.
-    A shell with a script string is refused unless ``allow`` contains the shell.
+    A shell with a script string is refused unless ``allow`` contains the shell. An empty policy admits everything.
     """
     assert (CommandPolicy(allow, deny).refusal(argv) is None) is admitted
 
@@ -140,7 +140,7 @@ BYPASSES = {
 def test_the_container_stops_what_a_name_does_not(
     docker_driver: DockerDriver, base_image: ResolvedImage, argv: tuple[str, ...], user: tuple[int, int]
 ) -> None:
-    """A22: without a policy, no way to call ``chroot`` works in a sandbox without the capability for it."""
+    """A22: a sandbox lacks the capability for ``chroot``, so each way to call it fails, even without a policy."""
     with docker_driver.create(SandboxSpec(image=base_image, user=user)) as sandbox:
         result = sandbox.run(command(*argv))
     assert b"escaped" not in result.stdout

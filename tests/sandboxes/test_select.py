@@ -1,4 +1,7 @@
-"""Selecting a driver: a named one is used; ``auto`` selects ``oci``, or Docker with the reason if ``oci`` is weaker."""
+"""Selecting a driver: a driver that the user names is used. ``auto`` selects ``oci`` if it enforces everything.
+
+Otherwise, ``auto`` selects Docker and gives the reason.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.mark.parametrize("name", ["docker", "oci"])
 def test_a_named_driver_is_used(machine: Machine, name: str) -> None:
-    """Only the named driver is opened, with the runtime. Docker's also gets the run id, for its labels."""
+    """Only the named driver is opened, with the named runtime. The Docker driver also gets the run id, for labels."""
     assert machine.open(name, "runsc").name == name
     assert machine.opened == [{"docker": "docker runsc run", "oci": "oci runsc"}[name]]
     assert machine.messages == []

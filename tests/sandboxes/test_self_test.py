@@ -63,7 +63,10 @@ WELL = NETWORK + USERS + MOUNTS + LIMITS + STATUS
 
 
 def of_gvisor() -> str:
-    """Return the kernel's files in gVisor: without limits, without some lines, and with gVisor's own users."""
+    """Return the kernel's files as gVisor shows them.
+
+    They contain no limits. Some lines of the status file are missing, and the user ids look like those of the host.
+    """
     status = STATUS.replace("NoNewPrivs:\t1\n", "").replace("CapAmb:\t0000000000000000\n", "")
     mounts = "none / 9p ro,trans=fd,cache=fscache 0 0\nnone /tmp tmpfs rw,mode=1777,size=268435456 0 0\n"
     return NETWORK + HOST_USERS + mounts + status
@@ -111,13 +114,19 @@ def test_each_weakness_is_named(seen: str, name: str, problem: str) -> None:
 
 
 def test_an_empty_view_fails_every_check() -> None:
-    """A restriction that cannot be checked counts as missing. Some limits are tested separately, by exceeding them."""
+    """A restriction that cannot be checked counts as missing.
+
+    The memory and process limits are tested separately, by exceeding them. The CPU limit is not visible.
+    """
     found = weaknesses(View.parse(""), Limits())
     assert set(found) == {*ENFORCEABLE, "kernel-settings"} - {"memory", "pids", "cpu"}
 
 
 def test_gvisor_may_lack_some_lines() -> None:
-    """Lines that gVisor lacks in its status file are accepted. Other missing lines and wrong values are not."""
+    """With gVisor, lines that its status file never contains may be missing.
+
+    Other missing lines and wrong values are problems. With another runtime, each missing line is a problem.
+    """
     assert {"no-new-privileges", "rlimits"} <= set(weaknesses(View.parse(of_gvisor()), Limits(), "runc"))
     worse = of_gvisor() + "NoNewPrivs:\t0\n"
     assert set(weaknesses(View.parse(worse), Limits(), "runsc")) == {"no-new-privileges"}
@@ -148,7 +157,10 @@ class Machine(ScriptedDriver):
 
 
 def test_a_machine_that_enforces_everything_passes() -> None:
-    """If everything is enforced, no error is raised. If cgroups are visible, no limit is exceeded on purpose."""
+    """If everything is enforced, no error is raised.
+
+    If the limits can be read from the cgroup, the self-test does not exceed them on purpose.
+    """
     machine = Machine(WELL)
     require_isolation(machine, machine.image)
     assert len(machine.commands) == 3
@@ -167,7 +179,7 @@ def test_a_weak_driver_is_rejected() -> None:
 
 @pytest.mark.parametrize("name", ["memory", "pids"])
 def test_an_unenforced_limit_is_reported(name: str) -> None:
-    """I08, I09: if a sandbox runs under an impossible limit, the limit is not enforced."""
+    """I08, I09: if a sandbox still runs with a limit that is far too low, the limit is reported as not enforced."""
     machine = Machine(WELL, enforced=tuple({"memory", "pids"} - {name}))
     assert inspect_sandbox(machine.create, machine.image) == {name: f"the {name} limit is not enforced"}
 
@@ -225,7 +237,7 @@ def test_a_wrong_forwarded_port_is_reported(lines: list[str], inodes: list[int],
 
 
 class WithPorts(Machine):
-    """A driver whose sandboxes read ``beside`` in addition to the files of an isolated sandbox if they have a port."""
+    """A driver whose sandboxes look isolated. When the self-test checks a forwarded port, they also read ``beside``."""
 
     def __init__(self, beside: str) -> None:
         super().__init__(WELL)
@@ -243,7 +255,10 @@ class WithPorts(Machine):
 
 @pytest.mark.parametrize(("beside", "why"), [("", "listening sockets"), (ETHERNET, "eth0")])
 def test_a_driver_with_wrong_ports_is_rejected(beside: str, why: str) -> None:
-    """J01, J03: a driver is rejected if a forwarded port is missing or comes with a network, and the run needs one."""
+    """J01, J03: a driver is rejected if its sandbox lacks the forwarded port, or has a network with it.
+
+    A run that needs no forwarded port accepts the same driver.
+    """
     machine = WithPorts(beside)
     require_isolation(machine, machine.image)
     with pytest.raises(EngineError, match=why) as caught:

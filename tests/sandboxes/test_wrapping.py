@@ -1,4 +1,4 @@
-"""Wrappers forward every operation of their interface. The test fails if a new operation is not forwarded."""
+"""Wrappers forward every operation of their interface except :data:`OWN`, including operations added later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from securebench.sandboxes.base import Sandbox, SandboxDriver, SandboxProcess
 from securebench.sandboxes.wrapping import WrappedDriver, WrappedProcess, WrappedSandbox
 
 OWN = {"identity", "from_settings", "open_for_run", "run", "settings_model"}
-"""Names that wrappers do not forward: those of every extension, and ``run``, which calls the wrapper's ``open``."""
+"""Names that wrappers do not forward: the names that every extension has, and ``run``.
+
+``run`` calls the wrapper's own ``open``.
+"""
 
 
 class Recorder:
@@ -33,7 +36,7 @@ class Recorder:
     [(SandboxDriver, WrappedDriver), (Sandbox, WrappedSandbox), (SandboxProcess, WrappedProcess)],
 )
 def test_every_operation_is_passed_on(contract: type, wrapper: Any) -> None:
-    """Each public method of a wrapper calls the inner method with the same arguments and returns its result."""
+    """Each public method except :data:`OWN` calls the inner method with the same arguments and returns its result."""
     names = {name for name in dir(contract) if not name.startswith("_")} - OWN
     for name in names:
         inner = Recorder()

@@ -51,7 +51,7 @@ def test_it_runs_the_developers_command_and_stops_the_engine(
 
 
 def test_a_failure_shows_the_engines_last_errors(programs: FakePrograms, tmp_path: Path) -> None:
-    """If the run fails, the errors in the engine's log are printed, because the log is deleted. Other lines are not."""
+    """If the run fails, only the error lines of the engine's log are printed, before the log is deleted."""
     log = "level=info msg=starting\\nlevel=error msg=no-space-left\\n"
     programs.add("make", f'printf "{log}" >"$SECUREBENCH_ENGINE_STATE/dockerd.log"; exit 2')
     shown = _run(tmp_path).stdout

@@ -141,7 +141,10 @@ def test_a_failed_installation_says_what_to_do(setup: EngineSetup, programs: Fak
 
 
 def test_trouble_that_another_engine_would_not_mend_is_told(programs: FakePrograms, tmp_path: Path) -> None:
-    """If an engine was selected, or this user may not use it, no other engine is started and the problem is raised."""
+    """A problem that another engine would not solve is raised, and no engine is started.
+
+    Examples: the user selected an engine that does not answer, or may not use the engine that runs.
+    """
     _install_daemon(programs)
     problem = EngineProblem("you may not use it\n    hint: join its group", replaceable=False)
     setup = EngineSetup(state=tmp_path / "state", find_problem=lambda: problem)

@@ -1,4 +1,7 @@
-"""``setup_env.sh`` creates the environment from a lock, even if parts of Python are missing, and only if necessary."""
+"""``setup_env.sh`` creates the Python environment from a list of locked requirements, but only if necessary.
+
+On Debian, it first installs parts of Python that are missing.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ INSTALL = "-m pip install --quiet --disable-pip-version-check"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A clone of the project on a machine whose programs are all fakes."""
+    """A clone of the project on a machine with a fake Python and only a few real programs."""
 
     clone: Path
     directory: Path
@@ -81,7 +84,7 @@ def test_a_fresh_clone_gets_an_environment_from_the_lock(machine: Machine) -> No
 
 
 def test_the_locks_list_all_packages_that_others_need() -> None:
-    """``pip check`` finds no missing package. Installing from a lock would not, because pip resolves nothing then."""
+    """``pip check`` finds no missing package. An installation from a lock does not check this: it resolves nothing."""
     argv = [sys.executable, "-m", "pip", "check"]
     done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
@@ -107,7 +110,10 @@ def test_a_change_of_what_it_is_made_from_installs_again(machine: Machine, name:
 
 
 def test_the_developers_environment_will_do_for_a_run_but_not_the_other_way(machine: Machine) -> None:
-    """The ``dev`` lock includes all ``runtime`` packages, so a ``dev`` environment is enough for ``runtime``."""
+    """A ``dev`` environment is enough for ``runtime``, because the ``dev`` lock includes all ``runtime`` packages.
+
+    A ``runtime`` environment is not enough for ``dev``.
+    """
     machine.run("dev")
     assert machine.installed()[0] == "--no-deps --require-hashes -r requirements/dev.txt"
     machine.run("runtime")
@@ -137,7 +143,7 @@ def test_a_moved_clone_is_set_up_anew(machine: Machine) -> None:
 
 
 def test_an_installation_that_failed_is_tried_again(machine: Machine) -> None:
-    """A run after a failed installation installs again, because only a finished environment gets the stamp."""
+    """A run after a failed installation installs again, because only a finished installation is recorded."""
     (machine.directory / "no-network").touch()
     assert machine.run().returncode != 0
     (machine.directory / "no-network").unlink()

@@ -50,7 +50,7 @@ def test_a_changed_envelope_is_refused(changed: dict[str, Any], message: str) ->
 
 
 def test_another_key_is_refused() -> None:
-    """An envelope of another key is refused, even if its key id is that of the expected key."""
+    """An envelope that another key signed is refused, even if it contains the id of the expected key."""
     other = PrivateKey.new()
     with pytest.raises(ValueError, match="the file names the key"):
         ENVELOPE.verify(other.public)

@@ -130,7 +130,7 @@ def test_a_link_is_not_followed(key: Path) -> None:
 
 
 def test_what_is_not_a_key(tmp_path: Path) -> None:
-    """A missing file, a pipe, a directory, a large file and any other text are refused at once."""
+    """A missing file, a pipe, a directory, a file that is too large and a text without a key are refused at once."""
     assert refused(lambda: load_signer(tmp_path / "none", none)) == "file-missing"
     os.mkfifo(tmp_path / "pipe")
     assert refused(lambda: load_signer(tmp_path / "pipe", none)) == "file-not-regular"

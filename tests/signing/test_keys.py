@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RFC_8032 = PublicKey(bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"))
-"""The first test vector of RFC 8032, section 7.1."""
+"""The public key of the first test vector of RFC 8032, section 7.1."""
 
 
 def none() -> bytes:
@@ -34,7 +34,10 @@ def none() -> bytes:
 
 
 def test_a_signature_is_that_of_the_standard() -> None:
-    """RFC 8032's signature of the empty message is valid, but not for another message or if truncated."""
+    """The signature in RFC 8032 is valid for the empty message that was signed.
+
+    It is not valid for another message, and a truncated signature is not valid.
+    """
     signature = bytes.fromhex(
         "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b"
     )
@@ -81,7 +84,7 @@ def test_an_encrypted_key_of_openssh_is_for_the_agent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", [PrivateFormat.PKCS8, PrivateFormat.OpenSSH])
 def test_only_ed25519_is_accepted(form: PrivateFormat) -> None:
-    """A key of another type is refused, private or public."""
+    """A private or public key of another type is refused."""
     other = generate_private_key(SECP256R1())
     with pytest.raises(ValueError, match="Ed25519"):
         decode_private(other.private_bytes(Encoding.PEM, form, NoEncryption()), none)
@@ -111,7 +114,7 @@ def test_anything_else_is_not_a_public_key(data: bytes) -> None:
 
 @pytest.mark.parametrize("start", ["PRIVATE KEY", "ENCRYPTED PRIVATE KEY", "OPENSSH PRIVATE KEY", "RSA PRIVATE KEY"])
 def test_anything_else_is_not_a_private_key(start: str) -> None:
-    """A PEM block of any private key type with invalid content raises a ValueError."""
+    """A PEM block raises a ValueError if its first line announces a private key but its content is invalid."""
     for content in ("", "AAAA", "!"):
         with pytest.raises(ValueError, match=r"."):
             decode_private(f"-----BEGIN {start}-----\n{content}\n-----END {start}-----\n".encode(), lambda: b"x")

@@ -58,7 +58,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("job")
 def test_a_round_trip() -> None:
-    """Verifying a bundle returns its statement, and so does opening it with its signer."""
+    """The signed statement is returned both by verifying the bundle and by the signer's ``open``."""
     signer = SigstoreSigner()
     signer.try_out()
     bundle = signer.sign(STATEMENT)
@@ -79,7 +79,10 @@ def test_a_bundle_is_checked_without_the_authority(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.usefixtures("job")
 def test_only_the_expected_identity_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bundle is accepted only with its exact subject and issuer. An empty issuer does not match every issuer."""
+    """A bundle is accepted only if exactly its subject and its issuer are expected.
+
+    An empty expected subject or issuer is not a wildcard. A job with another identity cannot open the bundle.
+    """
     bundle = SigstoreSigner().sign(STATEMENT)
     for identity, issuer in ((f"{JOB}2", ISSUER), (JOB, "https://other.test"), (JOB, ""), ("", ISSUER)):
         with pytest.raises(ValueError, match=r"."):
@@ -91,7 +94,10 @@ def test_only_the_expected_identity_is_accepted(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.usefixtures("job")
 def test_a_bundle_of_another_authority_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bundle of an untrusted authority is refused, because anyone can run one that certifies every identity."""
+    """A bundle of an untrusted authority is refused.
+
+    Anyone can run an authority that certifies every identity.
+    """
     (tmp_path / "other").mkdir()
     with sigstore_authority(tmp_path / "other") as config, monkeypatch.context() as patch:
         patch.setenv(TRUST_VARIABLE, str(config))
@@ -177,7 +183,7 @@ def test_an_authority_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.M
 def test_the_keys_of_the_public_sigstore_are_part_of_the_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a cache and a network, the keys of the public Sigstore are loaded from the library."""
+    """With neither a cache nor a network, the keys of the public Sigstore are loaded from the library."""
     monkeypatch.delenv(TRUST_VARIABLE, raising=False)
     for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path))

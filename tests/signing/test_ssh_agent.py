@@ -23,7 +23,7 @@ def none() -> bytes:
 
 
 def test_the_agent_signs_for_a_public_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a public key file, the ssh-agent signs, and the file of the private key may be missing."""
+    """If the key file is a public key, the ssh-agent signs. The file of the private key is not needed."""
     key, other = make_ssh_key(tmp_path / "id"), make_ssh_key(tmp_path / "other", "ecdsa")
     with ssh_agent(other, key) as address:
         monkeypatch.setenv("SSH_AUTH_SOCK", address)
@@ -76,7 +76,7 @@ def string(data: bytes) -> bytes:
     ids=["closed", "cut", "empty", "huge", "failure", "no content", "no number", "endless", "long string"],
 )
 def test_a_broken_agent(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the ssh-agent sends a malformed answer, the key is reported as unusable."""
+    """If the ssh-agent sends a failure, a malformed answer or nothing, the key is reported as unusable."""
     with answering(answer) as address:
         monkeypatch.setenv("SSH_AUTH_SOCK", address)
         with pytest.raises(ConfigError) as error:

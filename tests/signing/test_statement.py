@@ -40,7 +40,10 @@ def test_a_round_trip() -> None:
     ],
 )
 def test_another_statement_is_refused(change: Callable[[dict[str, Any]], object]) -> None:
-    """A statement with wrong fields, no file, a repeated file, or not exactly one SHA-256 per file is refused."""
+    """A statement is refused if its fields are wrong, if it lists no file, or if it lists a file twice.
+
+    Each file must have a valid SHA-256 digest and no other digest.
+    """
     content = json.loads(STATEMENT.to_bytes())
     change(content)
     with pytest.raises(ValueError, match="not an in-toto statement"):

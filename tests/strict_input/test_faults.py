@@ -49,7 +49,7 @@ def test_a_near_word_is_suggested_and_else_all_are_listed() -> None:
 
 
 def test_problems_are_capped_counted_and_in_the_order_of_lines() -> None:
-    """At most ``MAX_PROBLEMS`` problems are reported, sorted by line. A last entry counts the others."""
+    """At most ``MAX_PROBLEMS`` problems are reported, sorted by line. A last entry counts those that are left out."""
     problems = Problems()
     for line in range(MAX_PROBLEMS + 5, 0, -1):
         problems.add(Fault("x", "y", position=Position(line)), FileSource(Path("f")))

@@ -28,7 +28,10 @@ def test_text_is_read_with_its_bytes(tmp_path: Path) -> None:
 
 
 def test_what_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
-    """K13: a missing file, a directory, a FIFO and, without ``follow``, a link are refused without waiting."""
+    """K13: a missing file, a directory and a FIFO are refused without waiting.
+
+    A link is accepted only with ``follow``. A link to itself is always refused.
+    """
     (tmp_path / "real").write_text("x")
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "loop").symlink_to("loop")

@@ -90,7 +90,10 @@ def test_what_is_merely_unusual_is_read(text: str) -> None:
     ],
 )
 def test_a_fault_is_placed_at_its_value_or_around_it(path: tuple[str | int, ...], at_key: bool, column: int) -> None:
-    """A fault is located at its value or key or, if its path does not exist, at the innermost value around it."""
+    """A fault is located at its value or, with ``at_key``, at its key.
+
+    If its path does not exist, the fault is located at the innermost value on the path that exists.
+    """
     text = '{"a": {}, "b": "x,]}{", "c":  [{}, {"d": -1}]}'
     place = JsonSource("rows", text, 3).locate(Fault("x", "y", path, at_key=at_key))
     assert (place.file, place.line, place.column) == ("rows", 3, column)
@@ -125,7 +128,7 @@ def test_every_plain_value_survives(value: object) -> None:
 
 @given(st.text(alphabet=st.sampled_from('{}[],:"\\u0d8e1+-.NaInfity tr\n'), max_size=60))
 def test_any_text_is_read_or_explained(text: str) -> None:
-    """Any text is decoded, or refused with at least one fault that has a line. No other exception is raised."""
+    """Any text is decoded or refused. A refused text has at least one fault, and each fault has a line."""
     try:
         decode_json(text)
     except UnfitJsonError:

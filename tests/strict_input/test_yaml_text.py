@@ -79,7 +79,10 @@ def test_all_faults_are_found_at_once() -> None:
 
 
 def test_faults_are_placed_at_keys_values_or_around_them() -> None:
-    """A fault is located at its value or key or, if its path does not exist, at the innermost value around it."""
+    """A fault is located at its value or, with ``at_key``, at its key.
+
+    If its path does not exist, the fault is located at the innermost value on the path that exists.
+    """
     source = parse_yaml("a:\n  b: [1, x]\n", "f")[1]
     at = [
         source.locate(Fault("x", "y", path, at_key=key)) for path, key in [(("a", "b", 1), False), (("a", "b"), True)]

@@ -230,7 +230,10 @@ def test_no_key_crosses_the_internet_in_the_clear(pack_dir: Path, url: str) -> N
     "url", ["http://localhost:8000", "https://10.0.0.1", "https://models", "https://a.example.com:8443"]
 )
 def test_passthrough_needs_what_the_proxy_admits(pack_dir: Path, url: str) -> None:
-    """With ``credentials: passthrough``, which uses the proxy, an endpoint must be HTTPS on port 443 of a DNS name."""
+    """``credentials: passthrough`` uses the proxy, which admits only HTTPS to port 443 of a DNS name with a dot.
+
+    Any other endpoint is refused.
+    """
     found = problems(pack_dir, harness=codex(f"base_url: '{url}', credentials: passthrough"))
     assert [problem.code for problem in found] == ["passthrough-endpoint"]
     load(pack_dir, harness=codex("base_url: 'https://a.example.com/v1', credentials: passthrough"))
@@ -238,7 +241,7 @@ def test_passthrough_needs_what_the_proxy_admits(pack_dir: Path, url: str) -> No
 
 @pytest.mark.parametrize("setting", ["budget: {requests: 1}", "provider_tools: false", "auth: bearer"])
 def test_passthrough_promises_nothing_that_the_relay_holds(pack_dir: Path, setting: str) -> None:
-    """J18: a setting that needs the relay is refused, and not ignored, with ``credentials: passthrough``."""
+    """J18: with ``credentials: passthrough``, a setting that needs the relay is refused. It is not ignored."""
     (problem,) = problems(pack_dir, harness=codex(f"credentials: passthrough, {setting}"))
     assert problem.code == "passthrough-unbounded"
     load(pack_dir, harness=codex(setting))
@@ -263,7 +266,10 @@ def test_passthrough_promises_nothing_that_the_relay_holds(pack_dir: Path, setti
     ],
 )
 def test_settings_of_a_provider_harness_are_strict(pack_dir: Path, setting: str, pointer: str, hint: str) -> None:
-    """Unknown keys, wrong types and versions that are not exact are refused with their place in the file."""
+    """Unknown keys and wrong values are refused with their place in the file.
+
+    A version must be exact or ``latest``.
+    """
     (problem,) = problems(pack_dir, harness=codex(setting))
     assert problem.location
     assert problem.location.pointer == f"/harness/config/{pointer}"
@@ -372,7 +378,7 @@ def test_a_wrong_field_is_refused(pack_dir: Path, sections: dict[str, str], code
 
 
 def test_an_agent_whose_file_is_ignored_is_explained(pack_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """K26: the hint says why the file declares no agent."""
+    """K26: if the file of an agent is ignored because of its name, the hint says so."""
     (pack_dir / "agents").mkdir()
     (pack_dir / "agents/My.yaml").touch()
     monkeypatch.setenv(plugins.AGENTS_VARIABLE, str(pack_dir / "agents"))
@@ -474,7 +480,7 @@ def test_k22_a_file_is_no_output_directory(pack_dir: Path) -> None:
 
 
 def test_the_check_of_an_output_directory_stands_alone(tmp_path: Path) -> None:
-    """``require_output_dir`` checks a directory from the command line by the same rule."""
+    """``require_output_dir`` checks a directory that is not from a tester YAML: it may not be inside the pack."""
     require_output_dir(tmp_path / "runs", tmp_path / "pack")
     with pytest.raises(ConfigError) as caught:
         require_output_dir(tmp_path / "pack" / "x", tmp_path / "pack")
@@ -492,7 +498,10 @@ def test_the_files_of_the_pack_must_be_there(pack_dir: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing", "manifest.yaml", "link", ".", "..", "/", "holder"])
 def test_an_unsafe_agent_directory_is_refused(pack_dir: Path, name: str) -> None:
-    """F16, J15: an ``agent_dir`` is refused if it is no directory, is a link, or contains the pack or tester YAML."""
+    """F16, J15: an ``agent_dir`` is refused if it is a link or no directory.
+
+    It is also refused if it contains the tester YAML or a file of the pack.
+    """
     (pack_dir / "real").mkdir()
     (pack_dir / "link").symlink_to("real")
     inner = pack_dir / "holder"
@@ -562,7 +571,7 @@ def test_our_drivers_have_no_settings(pack_dir: Path, chosen: str) -> None:
 
 
 def test_the_provider_of_a_command_is_read(pack_dir: Path) -> None:
-    """Each setting of a command's provider is read. All except ``dialect`` and ``model`` have defaults."""
+    """The settings of a command's provider are read. All except ``dialect`` and ``model`` have defaults."""
     config = load(
         pack_dir,
         harness=command(

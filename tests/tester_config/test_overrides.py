@@ -47,7 +47,10 @@ def load(tester: Path, *overrides: str) -> TesterConfig:
 
 
 def test_values_are_typed_as_in_yaml(tester: Path) -> None:
-    """Values have the types that they have in YAML. Lists, and sections that the file lacks, can be set, too."""
+    """Values have the types that they have in YAML.
+
+    An override can also set a list, or a key in a section that the file lacks.
+    """
     config = load(
         tester,
         "harness.config.timeout_seconds=5",
@@ -120,7 +123,10 @@ def test_a_wrong_override_names_its_option(tester: Path, overrides: list[str], m
 
 
 def test_faults_of_the_file_keep_their_places(tester: Path) -> None:
-    """A fault of the file is reported at its own line, even with an override of another key."""
+    """If an override sets another key, a fault of the file is still reported at its line in the file.
+
+    An override of the wrong value replaces it, so there is no fault.
+    """
     tester.write_text(TESTER.replace("timeout_seconds: 60", "timeout_seconds: never"))
     with pytest.raises(ConfigError, match=r"tester\.yaml:12:22"):
         load(tester, "harness.config.task_file=other.json")

@@ -68,7 +68,10 @@ class CuttableSocket:
             threading.Thread(target=self._pump, args=(client, upstream), daemon=True).start()
 
     def _pump(self, client: socket.socket, upstream: socket.socket) -> None:
-        """Forward bytes in both directions, and the end of each direction, which attached streams need."""
+        """Forward bytes in both directions.
+
+        Also forward the end of each direction, because attached streams need it.
+        """
         other = {client: upstream, upstream: client}
         with suppress(OSError, ValueError, KeyError), selectors.DefaultSelector() as selector:
             for one in other:

@@ -30,7 +30,7 @@ class Killer:
         self.left = number
 
     def __call__(self, point: str, _subject: str = "") -> None:
-        """Count a point that was reached. Kill this process if it is the chosen one."""
+        """Count how often the chosen point is reached. Kill this process at the ``number``-th time."""
         if point == self.point:
             self.left -= 1
             if self.left == 0:

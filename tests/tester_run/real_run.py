@@ -1,4 +1,7 @@
-"""A small pack that the real command line runs on real sandboxes, to its end or until a test interferes."""
+"""A run of a small pack with the real command line and real sandboxes.
+
+Tests let the run finish, or interfere with it.
+"""
 
 from __future__ import annotations
 

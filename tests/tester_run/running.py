@@ -96,5 +96,5 @@ def records(root: Path) -> list[dict[str, Any]]:
 
 
 def comparables(root: Path) -> list[dict[str, Any]]:
-    """Return the comparable records, sorted by task and trial."""
+    """Return the records without the keys that may differ between two correct runs, sorted by task and trial."""
     return sorted(map(comparable, records(root)), key=lambda record: (str(record["task_id"]), record["trial"]))

@@ -1,4 +1,4 @@
-"""How a run handles agents with a program, keys and egress. The agents are fakes."""
+"""How a run handles agent programs, keys and egress. The agents are fakes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class FakeGateway(Gateway):
 
 
 def reaching(host: str) -> FakeProducer:
-    """Return a harness with egress, each of whose agents is denied a connection to ``host``."""
+    """Return a harness with egress. Each of its agents is denied a connection to ``host``."""
 
     def hook(_: int, view: AgentView, context: ProduceContext) -> None:
         assert isinstance(context.gateway, FakeGateway)
@@ -242,7 +242,7 @@ def test_an_agent_without_a_way_out_has_no_gateway(root: Path) -> None:
 
 
 def test_the_real_gateway_is_made_by_default(root: Path) -> None:
-    """A run uses the real gateway if its parts contain no other."""
+    """A run uses the real gateway if its parts do not replace the gateway."""
     seen: list[Any] = []
     producer = FakeProducer(hook=lambda _, __, context: seen.append(context.gateway), has_egress=True)
     assert run(root, parts=make_parts(producer), limit=1).passed == 1

@@ -50,7 +50,10 @@ def costing(usd: float, *, fails: bool = False) -> FakeProducer:
 
 
 def test_a_run_stops_at_its_budget_and_goes_on_with_more(root: Path) -> None:
-    """No task starts after the budget is reached. --resume with a larger budget or none runs the other tasks."""
+    """No task starts after the budget is reached.
+
+    --resume with a larger budget runs more tasks. --resume without a budget runs all that are left.
+    """
     sink = Sink()
     summary = run(root, parts=make_parts(costing(0.1)), budget_usd=0.3, sinks=[sink])
     assert (summary.ending, summary.passed, summary.total.not_run) == (RunEnd.OUT_OF_BUDGET, 3, 3)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Lines = list[bytes]
 
 FAILED: Final = 3
-"""The index of the edited journal line: the failure of task 4, after a superseded record and before two others."""
+"""The index of the edited journal line, the failure of task 4. Two more lines follow it."""
 
 
 @pytest.fixture(scope="module")
@@ -344,7 +344,7 @@ def test_a_run_that_was_not_closed_can_lose_its_end(root: Path) -> None:
     ],
 )
 def test_a_false_plan_is_refused(root: Path, changes: Record, message: str) -> None:
-    """``--resume`` refuses an open run whose header contains another plan than the pack."""
+    """``--resume`` refuses an open run whose header contains a plan that does not match the pack."""
     results = root / "results"
     open_run = reopen(results)
     replace(open_run, information={**open_run.information, **changes}).write(results)

@@ -158,7 +158,7 @@ def test_what_is_no_record_of_the_run_stops_it(
 
 
 def test_an_empty_result_is_no_record(tmp_path: Path) -> None:
-    """The task of an empty result counts as lost: workers return such results only after the run was stopped."""
+    """An empty result counts as a missing one. Workers return one only after a stop, and this run was not stopped."""
     write_run(tmp_path, 1)
     Changing.change = staticmethod(lambda _: [b""])
     summary = run(tmp_path, executor="changing")

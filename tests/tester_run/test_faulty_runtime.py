@@ -1,4 +1,4 @@
-"""Whole runs on a runtime that sometimes fails: verdicts equal those of a clean run, and all other tasks are errors."""
+"""Whole runs on a runtime that sometimes fails. Each task gets the verdict of a clean run, or ends in an error."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ RARELY_MATTERS = 11
 """The failure mode that most commands survive: only a few of its failures leave a task without a verdict."""
 
 SELF_TEST = 8
-"""The number of sandboxes that never fail. A run starts fewer before its first task, and is refused if one fails."""
+"""The runtime never fails for this number of sandboxes at the start of a run.
+
+The self-test before the first task starts fewer. If one of them failed, the run would be refused.
+"""
 CHECKER = "import sys; sys.exit(open('sorted.txt').read() != 'abc')"
 
 
@@ -69,7 +72,7 @@ def _rows(number: int, hint: str) -> list[dict[str, Any]]:
 
 
 class FaultyRun(RealRun):
-    """A run without retries over tasks of three families, half of which the agent solves."""
+    """A run without retries. Its tasks belong to three families. The agent solves half of the tasks."""
 
     main = "tester_run.hasty_main"
 

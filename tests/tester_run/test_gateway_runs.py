@@ -91,7 +91,7 @@ def test_forty_agents_at_once_have_a_way_out(tmp_path: Path, driver: SandboxDriv
 
 
 def test_a_gateway_does_not_outlive_its_run(tmp_path: Path, driver: SandboxDriver) -> None:
-    """The gateway of a killed run ends. The resumed run has the records of a clean run and appends to its log (L01)."""
+    """The gateway of a killed run ends. Resumed, the run keeps its egress log and has a clean run's records (L01)."""
     one = RealRun(tmp_path / "one", driver, sleep=0.5, knock=True)
     with one.begun("--workers", "4", after=2) as process:
         (gateway,) = gateways_of(process.pid)
@@ -138,7 +138,7 @@ def test_j19_a_gateway_that_is_killed_costs_no_verdict(tmp_path: Path, driver: S
 
 @pytest.mark.slow
 def test_j19_without_a_gateway_a_task_is_an_error(tmp_path: Path, driver: SandboxDriver) -> None:
-    """J19: if each new gateway is killed, too, tasks end as infrastructure errors, and ``--resume`` runs them again."""
+    """J19: if every gateway is killed, tasks end as infrastructure errors, and ``--resume`` runs them again."""
     one = RealRun(tmp_path, driver, rounds=1, sleep=2.0, knock=True)
     with one.begun("--workers", "4", after=0) as process, hunting(process.pid) as killed:
         _, err = process.communicate(timeout=90)

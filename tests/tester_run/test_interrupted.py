@@ -71,7 +71,7 @@ def test_the_first_signal_ends_cleanly(tmp_path: Path, number: signal.Signals) -
 
 
 def test_the_second_signal_ends_at_once(tmp_path: Path) -> None:
-    """A run that hangs after the first signal exits at the second. Its finished tasks are kept; it resumes (L12)."""
+    """A run that hangs after the first signal exits at the second, keeps finished tasks, and can be resumed (L12)."""
     with started(tmp_path, "hangs") as process:
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):

@@ -118,7 +118,7 @@ def test_a_judge_grades_with_its_key_outside(tmp_path: Path) -> None:
     "dialect", ["messages", *(pytest.param(name, marks=pytest.mark.long) for name in ("responses", "gemini"))]
 )
 def test_other_dialects_judge_as_well(tmp_path: Path, dialect: str) -> None:
-    """Judges of the other dialects grade, too, and their requests contain the effort and the temperature."""
+    """A judge can use a dialect other than ``chat_completions``. Its requests contain effort and temperature."""
     with judging() as provider:
         write_judged_run(tmp_path, provider.url, dialect=dialect, effort="high", temperature=0.5)
         assert judged(tmp_path, RIGHT).passed == 1
@@ -129,7 +129,7 @@ def test_other_dialects_judge_as_well(tmp_path: Path, dialect: str) -> None:
 
 
 def test_a_judge_is_calibrated_before_the_first_task(tmp_path: Path) -> None:
-    """Agreement and kappa are in run.json and in the summary, and the requests count as the judge's only."""
+    """Agreement and kappa are in run.json and in the summary. The requests count for the judge, not for the agent."""
     with judging() as provider:
         write_judged_run(tmp_path, provider.url, calibration=[*KNOWN, ("Rayleigh was a cook.", "fail")])
         summary = judged(tmp_path, RIGHT)
@@ -152,7 +152,7 @@ def test_a_judge_is_calibrated_before_the_first_task(tmp_path: Path) -> None:
 
 
 def test_a_judge_that_agrees_too_little_is_refused(tmp_path: Path) -> None:
-    """A judge whose kappa is below that of the pack is refused before any agent runs, and no run.json is written."""
+    """A judge with a kappa below the pack's ``min_kappa`` is refused before any agent runs. No run.json is written."""
 
     def lenient(_: ModelConversation) -> Say:
         return Say(verdict(passes=True))
@@ -225,7 +225,7 @@ def test_a_pack_that_needs_a_judge_demands_one(tmp_path: Path) -> None:
 
 
 def test_the_worst_case_is_enough(tmp_path: Path) -> None:
-    """The budget that the hint demands is enough for a response of rare characters, with a token for each byte."""
+    """The budget that the hint demands is enough for a response of rare characters of which each byte is a token."""
 
     def confused(conversation: ModelConversation) -> Say:
         is_rare = "\U00020000" * 9 in conversation.prompt
@@ -264,7 +264,10 @@ def test_absurd_token_counts_are_no_internal_error(tmp_path: Path) -> None:
 
 
 def test_outages_are_errors_and_resume_asks_the_judge_only(tmp_path: Path) -> None:
-    """A rate limit is an error. ``--resume`` grades only the task in error again, and does not run the agent."""
+    """If a rate limit refuses a response and also the control response ``CONTROL``, the task is an error.
+
+    ``--resume`` grades only that task again, and does not run the agent.
+    """
     broken = [True]
 
     def limited(request: ModelRequest) -> Fault | None:
@@ -293,7 +296,7 @@ def test_outages_are_errors_and_resume_asks_the_judge_only(tmp_path: Path) -> No
 
 
 def test_the_judge_counts_for_the_budget_of_a_run(tmp_path: Path) -> None:
-    """The judge's cost counts for a run's budget. The run stops there cleanly, and is resumed with a larger budget."""
+    """The judge's cost counts for a run's budget. The run stops at its budget, and can be resumed with a larger one."""
     with judging() as provider:
         write_judged_run(tmp_path, provider.url, tasks=3)
         with pytest.raises(ConfigError) as raised:
@@ -308,7 +311,7 @@ def test_the_judge_counts_for_the_budget_of_a_run(tmp_path: Path) -> None:
 
 
 def test_calibration_counts_and_ends_at_the_budget(tmp_path: Path) -> None:
-    """If calibration reaches the run's budget, no task runs, and a resumed run sends no request without more money."""
+    """If calibration reaches the run's budget, no task runs. Resuming with the same budget sends no request."""
     pack = {"votes": 1, "min_kappa": 0.5}
     with judging() as provider:
         write_judged_run(
@@ -350,7 +353,7 @@ def test_calibration_counts_and_ends_at_the_budget(tmp_path: Path) -> None:
     ids=lambda fault: str(getattr(fault, "status", "")),
 )
 def test_a_response_that_breaks_the_provider_fails(tmp_path: Path, fault: Fail, tries: int) -> None:
-    """A response that the provider always refuses is a failure, if the provider still accepts the control response."""
+    """If the provider always refuses a response, but accepts the control response ``CONTROL``, the task has failed."""
 
     def crash(request: ModelRequest) -> Fault | None:
         return fault if "crash" in request.conversation.text else None
@@ -378,7 +381,7 @@ def test_a_rate_limit_that_ends_costs_nothing(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_refused_during_a_run_is_no_score(tmp_path: Path) -> None:
-    """If the provider refuses the key for the response and for the control response, the task is an error."""
+    """If the provider refuses both the response and the control response ``CONTROL``, the task is an error."""
 
     def revoked(request: ModelRequest) -> Fault | None:
         words = request.conversation.text

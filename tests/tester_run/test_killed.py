@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TASKS = 4
 
-# Each point at which a run is killed, and how often a run of four tasks reaches it at least.
+# Each point at which a run is killed, and the least number of times that a run of four tasks reaches it.
 POINTS = {
     "run.prepared": 1,
     "run.header-written": 1,
@@ -61,7 +61,7 @@ def killed(root: Path, point: str, number: int, **options: Any) -> None:
 
 @pytest.fixture(scope="module")
 def _clean_runs() -> list[list[dict[str, object]]]:
-    """Return an empty list for the records of a clean run, which the first test makes under its own patches."""
+    """Return an empty list. The fixture ``clean`` makes a clean run for the first test, and adds its records."""
     return []
 
 
@@ -131,7 +131,7 @@ def test_killed_with_several_trials(tmp_path: Path, point: str, number: int) -> 
     ],
 )
 def test_killed_while_resuming(tmp_path: Path, clean: list[dict[str, object]], point: str, number: int) -> None:
-    """A resumption that is killed while it supersedes errors loses and duplicates no record (L01, L06)."""
+    """If a resumption is killed while it supersedes errors, no record is lost or duplicated (L01, L06)."""
     root = tmp_path / "killed"
     root.mkdir()
     write_run(root, TASKS)

@@ -48,7 +48,7 @@ def _is_first(pid: int) -> bool:
 
 @pytest.fixture
 def images(tmp_path: Path, oci_driver: OciDriver, base_image: ResolvedImage) -> Path:
-    """Return a new store with the base image, not unpacked. Its blobs are links to this user's blobs, or copies."""
+    """Return a new store with the base image, not unpacked. Its blobs are linked or copied from this user's store."""
     theirs, own = StorePaths(default_directory()), StorePaths(tmp_path / "images")
     found = Catalogue(theirs).find(canonical(base_image.reference))
     assert found is not None
@@ -155,7 +155,7 @@ def _give_code_tests(root: Path, tests: str) -> None:
 
 @needs_root
 def test_no_room_to_unpack_an_image(tmp_path: Path, oci_driver: OciDriver, images: Path) -> None:
-    """A full disk below the store ends the run before any task, and the next run uses no half-unpacked image (L07)."""
+    """If the store's disk is full, the run ends before any task. The next run uses no half-unpacked image (L07)."""
     one = RealRun(tmp_path / "one", oci_driver, rounds=1)
     own = {DIRECTORY_VARIABLE: str(images), **NO_ENGINE}
     (images / "trees").mkdir(mode=0o710)

@@ -152,7 +152,7 @@ needs_root = pytest.mark.skipif(
 
 @needs_root
 def test_a_disk_that_is_too_small(tmp_path: Path, driver: SandboxDriver) -> None:
-    """A run on a nearly full disk ends before it starts, and the error names ``--output-dir`` (L07)."""
+    """A run on a nearly full disk ends before its first task, and the error names ``--output-dir`` (L07)."""
     one = RealRun(tmp_path, driver)
     with small_disk(tmp_path / "results", 1 << 20):
         done = one.finish()
@@ -208,7 +208,7 @@ def test_a_missing_image(tmp_path: Path, driver: SandboxDriver) -> None:
 
 @pytest.mark.parametrize("umask", [0o077, pytest.param(0o000, marks=pytest.mark.long)], ids=oct)
 def test_a_run_under_any_umask(tmp_path: Path, driver: SandboxDriver, umask: int) -> None:
-    """Sandboxes, which run as other users, can read their files, but no other user can write to the run directory."""
+    """Sandboxes can read their files, although they run as other users. Only the owner can write to the run's files."""
     one = RealRun(tmp_path / "one", driver, rounds=1)
     before = os.umask(umask)
     try:

@@ -360,7 +360,7 @@ def rewritten(root: Path, **changes: object) -> None:
 
 
 def test_a_record_that_contradicts_its_candidate_is_listed(root: Path) -> None:
-    """A record whose text is not the sealed one is refused. One with another kind of candidate is not judged."""
+    """A record whose text is not the sealed text is refused. A record with another kind of candidate is not judged."""
     run(root)
     rewritten(root, candidate_text="another text")
     with pytest.raises(ConfigError, match="'candidate_digest' is not the digest of 'candidate_text'"):
@@ -722,7 +722,7 @@ def test_the_driver_is_that_of_the_run(root: Path) -> None:
 
 
 def test_what_else_differs_is_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Different drivers, images, framework and verifier versions are in the result and in the new run.json."""
+    """A different driver, image, framework or verifier version is listed in the result and in the new run.json."""
     run(root, parts=judging(FakeVerifier()))
     verifier = FakeVerifier()
     verifier.version = "2"
@@ -770,7 +770,7 @@ def _extension(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_extension")
 def test_an_extension_gets_its_settings_from_a_tester_yaml(root: Path) -> None:
-    """An extension judges again only if the tester YAML has the same settings as that of the run."""
+    """An extension judges again only if the tester YAML gives it the settings that it had in the run."""
     path = root / "tester.yaml"
     plain = path.read_text()
     setting = "verification: {{verifiers: {{short_answer: {{type: lenient, config: {{accepted: {}}}}}}}}}\n"

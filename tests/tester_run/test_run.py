@@ -409,7 +409,7 @@ def test_a_run_is_not_resumed_without_its_key(root: Path) -> None:
     ],
 )
 def test_what_changed_in_the_tester_yaml_is_refused_by_name(root: Path, old: str, new: str, named: str) -> None:
-    """After a change to a setting that could change a verdict, a run is not resumed (L05)."""
+    """A run is not resumed after a change of its id or of a setting that could change a verdict (L05)."""
     run(root, limit=3)
     path = root / "tester.yaml"
     path.write_text(path.read_text().replace(old, new))
@@ -463,7 +463,7 @@ def test_a_pack_that_changes_under_the_run(root: Path) -> None:
 
 
 def test_a_change_of_the_pack_is_not_forgotten(root: Path) -> None:
-    """A change of the pack is recorded in ``run.json`` and still reported when it is undone and the run resumed."""
+    """A change of the pack is recorded in ``run.json``. If it is undone, the resumed run still reports it."""
     before = (root / "pack" / "tasks.jsonl").read_text()
     run(root, parts=make_parts(FakeProducer(hook=lambda number, *_: add_row(root) if number == 3 else None)))
     (root / "pack" / "tasks.jsonl").write_text(before)
@@ -798,7 +798,7 @@ def test_a_sink_that_raises_stops_nothing(root: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("show", [True, False])
 def test_agent_trace(root: Path, show: bool) -> None:
-    """Agent output is written to ``agent-trace.log`` and sent as events only with ``show_agent_output``."""
+    """Only if ``show_agent_output`` is set, agent output is written to ``agent-trace.log`` and sent as events."""
 
     def hook(_: int, __: object, lent: ProduceContext) -> None:
         lent.report.emit(AgentOutput(stream="stdout", text="I think\n"))
@@ -904,7 +904,7 @@ def test_a_leftover_of_a_killed_verifier_goes(root: Path) -> None:
     ("requested", "memory", "got"), [(1, 1, 1), (4, 1, 4), (10**9, 2**30, None), (4, 2**60, 1)], ids=str
 )
 def test_workers_fit_into_memory(requested: int, memory: int, got: int | None) -> None:
-    """The number of workers is limited to the sandboxes that fit into the memory of this machine (I24)."""
+    """There are at most as many workers as sandboxes that fit into this machine's memory, but at least one (I24)."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     workers = affordable_workers(requested, memory)
     assert workers == got if got else 1 <= workers <= total // memory

@@ -1,4 +1,4 @@
-"""Signed runs: a run is signed when it ends, in whatever way, and again after it was resumed."""
+"""Signed runs: a run is signed however it ends. After it was resumed, it is signed again."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_key_that_does_not_sign_is_found_before_the_run(root: Path) -> None:
 
 @pytest.mark.parametrize("place", ["agent", "pack"])
 def test_a_key_that_an_agent_could_read_is_refused(place: str, root: Path) -> None:
-    """A key or passphrase file in the directory of the agent or the pack is refused, also if reached by a symlink."""
+    """A key or passphrase file in the directory of the agent or the pack is refused. A symlink does not hide this."""
     (root / "link").symlink_to(root / place)
     for secret in (root / place / "key.pem", root / "link" / "passphrase"):
         with pytest.raises(ConfigError, match="which no agent may read") as refused:
@@ -150,7 +150,7 @@ def test_a_key_that_an_agent_could_read_is_refused(place: str, root: Path) -> No
 
 
 def test_a_key_that_is_gone_at_the_end_costs_only_the_signature(root: Path) -> None:
-    """If the key cannot sign at the end, the run is complete but unsigned, reports that, and is signed on resume."""
+    """If the key cannot sign at the end, the run is complete and reports that it is unsigned. Resuming signs it."""
     summary = run(root, sign=KeySigner(BrokenKey(1)))
     assert (summary.passed, summary.ending) == (6, RunEnd.FINISHED)
     assert "(--resume tries again): the ssh-agent is gone" in summary.problems[0]
@@ -261,7 +261,7 @@ def test_a_suite_whose_runs_are_not_all_signed_is_not_signed(root: Path) -> None
 
 
 def test_a_run_is_signed_with_sigstore(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs and suites are signed with the identity of a CI job, here from a test authority."""
+    """Runs and suites are signed with the identity of a CI job. In this test, a test authority certifies it."""
     pytest.importorskip("sigstore")
     from securebench.signing.sigstore_bundle import SigstoreSigner
 

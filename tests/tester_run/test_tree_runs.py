@@ -1,4 +1,4 @@
-"""Runs with repositories and workspaces on real sandboxes, which are killed at various moments and resumed."""
+"""Runs of repository and terminal tasks in real sandboxes. The runs are killed at various moments and resumed."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a directory with a pack of two tasks and a tester YAML. Runs do not pause before a retry."""
+    """Return a directory with a pack of two tasks and a tester YAML. Infrastructure failures are not retried."""
     monkeypatch.setattr(retry, "BACK_OFF", ())
     write_run(tmp_path, 2)
     return tmp_path
@@ -78,7 +78,7 @@ def test_each_trial_has_its_own_files(root: Path) -> None:
 
 
 def test_trials_of_one_task_run_at_the_same_time(root: Path) -> None:
-    """With four workers and two tasks, four trials run at once, and two of the same task do not disturb each other."""
+    """Four workers run four trials of two tasks at once. Trials of the same task do not disturb each other."""
     four = threading.Barrier(4)
 
     def hook(*_: object) -> None:

@@ -53,7 +53,7 @@ class LateReader(WrappedProcess):
 
 
 class AlwaysSucceeds(WrappedProcess):
-    """A process that always reports exit code 0, without a time-out or another reason."""
+    """A process that always reports exit code 0, and hides other reasons for its end, such as a time-out."""
 
     def wait(self) -> ExitState:
         """Report exit code 0."""
@@ -81,12 +81,14 @@ class IgnoresBrokenPipes(WrappedProcess):
 class LyingDriver(WrappedDriver):
     """A driver that breaks its contract in one way.
 
-    ``spec`` contains fields that replace those of each sandbox's spec. Its ``limits`` replace only the given limits.
-    Its ``mounts`` may be a function that changes each mount. Its ``persistent`` replaces that argument of
-    :meth:`create`.
+    ``spec`` contains fields that replace those of each sandbox's spec. Three of them are special:
+
+    * ``limits`` replaces only the limits that it contains.
+    * ``mounts`` may be a function that changes each mount.
+    * ``persistent`` replaces the argument of :meth:`create`.
 
     ``command`` changes each command, ``process`` wraps each process, and ``collected`` changes what a sandbox returns
-    as its collected files. Without ``closes``, closing a sandbox has no effect before :meth:`close`.
+    as its collected files. If ``closes`` is false, closing a sandbox has no effect: only :meth:`close` closes it.
     """
 
     def __init__(
@@ -160,7 +162,7 @@ def without_variables(command: Command) -> Command:
 
 
 def with_plain_arguments(command: Command) -> Command:
-    """Return ``command`` without unprintable characters in the probe's arguments, as if a shell had removed them."""
+    """Return ``command`` without unprintable characters in ``argv[3:]``, as if a shell had removed them."""
     return replace(command, argv=(*command.argv[:3], *("".join(filter(str.isprintable, a)) for a in command.argv[3:])))
 
 
@@ -191,7 +193,7 @@ class AnyImage(LyingDriver):
         self._image = image
 
     def resolve_image(self, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
-        """Resolve the one image."""
+        """Resolve the image of this driver, whatever ``reference`` is."""
         del reference
         return super().resolve_image(self._image, on_progress)
 
@@ -204,7 +206,7 @@ class AnotherTree(LyingDriver):
         self._directory = directory
 
     def image_tree(self, image: ResolvedImage) -> TreeLease:
-        """Return a tree with a file of another content."""
+        """Return a tree that contains only ``email/message.py``, with other content than in the image."""
         with super().image_tree(image) as real:
             for path in real.root.glob("usr/lib/python3*/email/message.py"):
                 other = self._directory / path.relative_to(real.root)
@@ -250,7 +252,7 @@ def followed_links(top: Path) -> None:
 
 
 def text_names(top: Path) -> None:
-    """Decode and rename all files, like a driver that treats names as UTF-8 text."""
+    """Replace invalid UTF-8 in all file names, like a driver that treats names as text."""
     for path in list(top.rglob("*")):
         path.rename(path.with_name(os.fsencode(path.name).decode("utf-8", "replace")))
 

@@ -64,7 +64,10 @@ def directory(tmp_path: Path) -> Path:
 @every_check
 @pytest.mark.every_driver
 def test_every_driver_conforms(check: Check, driver: SandboxDriver, base_image: ResolvedImage, directory: Path) -> None:
-    """Each real driver passes each check, except checks that such a driver is declared to fail, with a reason."""
+    """Each real driver passes each check that it must pass.
+
+    A check is skipped if the driver lacks a feature that it needs. It may fail if ``expected_failure`` has a reason.
+    """
     if reason := check.skipped(driver.info()):
         pytest.skip(reason)
     try:
@@ -76,7 +79,10 @@ def test_every_driver_conforms(check: Check, driver: SandboxDriver, base_image: 
 
 
 def test_what_is_weaker_is_excused_by_name_only() -> None:
-    """A driver that declares a restriction as not enforced may fail only the checks that need this restriction."""
+    """A driver that declares a restriction as not enforced may fail only the checks that need this restriction.
+
+    A driver that declares ``foreign_files`` may fail only the check ``FOREIGN_FILES``.
+    """
     rootless = DriverInfo("oci", "crun", weaker=("memory", "groups"))
     expected = {check.name for check in CHECKS if expected_failure(check, rootless)}
     assert expected == {check.name for check in CHECKS if set(check.needs) & {"memory", "groups"}}
@@ -176,7 +182,10 @@ WEAKER_SPECS_OF_DOCKER: list[tuple[str, dict[str, Any]]] = [
     ("an_ordinary_user_cannot_do_what_is_forbidden", {"security_opt": ("seccomp=unconfined",)}),
     ("with_a_port_names_are_not_resolved", {"forwarded_ports": (), "network": "host"}),
 ]
-"""The oci driver refuses these networks and seccomp profiles, and has several protections against the other changes."""
+"""Changes that only tests of Docker make.
+
+The oci driver refuses these networks and seccomp profiles. It has several protections against each remaining change.
+"""
 
 LYING_PROCESSES: list[tuple[str, type[WrappedProcess]]] = [
     ("stdout_and_stderr_stay_apart", OneStream),

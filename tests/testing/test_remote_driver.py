@@ -1,4 +1,4 @@
-"""Tests of the documentation's remote driver, which has no host mounts, forwarded ports or image files."""
+"""Tests of the example driver in ``extend.md``, which has no host mounts, forwarded ports or image files."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def remote(site: Path) -> type[SandboxDriver]:
 
 @pytest.mark.long
 def test_it_passes_every_check_of_what_it_has(site: Path) -> None:
-    """The driver passes the suite. The skipped checks are those that need a feature that a driver may lack."""
+    """The driver passes the conformance checks. Checks that need a feature that a driver may lack are skipped."""
     with (site / "check_remote.py").open("a") as file:
         file.write("print([outcome.check.name for outcome in skipped])\n")
     done = subprocess.run([sys.executable, "check_remote.py"], cwd=site, capture_output=True, text=True, check=False)
@@ -143,7 +143,7 @@ def write_tester(root: Path, *rows: dict[str, Any], **harness: Any) -> Path:
 
 @pytest.mark.usefixtures("remote")
 def test_tasks_run_from_end_to_end(site: Path) -> None:
-    """A text, a code and a terminal task pass: files are copied into the sandbox, and the workspace is copied back."""
+    """A text task, a code task and a terminal task pass: files are copied in, and the workspace is copied back."""
     summary = securebench.run(write_tester(site, row("multiple_choice"), row("code_completion"), TERMINAL))
     found = [json.loads(line) for line in (site / "results" / "candidates.jsonl").read_text().splitlines()]
     assert {record["task_type"]: record["verification_status"] for record in found} == dict.fromkeys(

@@ -49,7 +49,7 @@ def test_a_program_is_found_by_its_name(scripted: ScriptedDriver, name: str) -> 
 
 
 def test_a_program_is_found_by_a_predicate(scripted: ScriptedDriver) -> None:
-    """The latest registration whose predicate accepts the argv runs."""
+    """Of the programs whose predicate accepts the argv, the one that was registered last runs."""
     scripted.program(lambda argv: argv[1:] == ("special",))(lambda _context: 7)
     sandbox = scripted.create(spec_of(scripted))
     assert sandbox.run(command("greet", "special")).exit_code == 7
@@ -192,7 +192,7 @@ def test_after_kill_all_nothing_starts(scripted: ScriptedDriver) -> None:
 
 
 def test_a_time_limit_ends_a_program_that_ignores_it(scripted: ScriptedDriver) -> None:
-    """A command ends at its time limit even if its program never calls its context."""
+    """A command ends at its time limit, even if its program never uses its context."""
     stuck = threading.Event()
     scripted.program("stuck")(lambda _context: stuck.wait(30) and 0)
     result = scripted.create(spec_of(scripted)).run(command("stuck", timeout_seconds=0.05))
@@ -201,7 +201,7 @@ def test_a_time_limit_ends_a_program_that_ignores_it(scripted: ScriptedDriver) -
 
 
 def test_the_output_limit_ends_a_flood(scripted: ScriptedDriver) -> None:
-    """Both streams together are kept up to the limit, and the result says that the limit was exceeded."""
+    """The output of both streams together is cut at the limit. The result says that the limit was exceeded."""
 
     @scripted.program("flood")
     def flood(context: ProgramContext) -> None:

@@ -1,8 +1,9 @@
 """Forms in which models write answers, and whether each is accepted. Tests and documentation use the same tables.
 
-The tables map the name of a form to a text and whether the text is accepted. Placeholders for the right answer are
-``n`` and ``separated`` (with thousands separators) for a number, and ``label``, ``small`` (the label in lower case) and
-``text`` for a choice. Placeholders for wrong answers are ``more``, ``negated``, ``other`` and ``other_text``.
+``NUMBER_FORMS``, ``CHOICE_FORMS`` and ``TEXT_FORMS`` map the name of a form to a text and whether the text is accepted.
+Placeholders for the right answer are ``n`` and ``separated`` (with thousands separators) for a number, and ``label``,
+``small`` (the label in lower case) and ``text`` for a choice. Placeholders for wrong answers are ``more``,
+``negated``, ``other`` and ``other_text``.
 """
 
 from __future__ import annotations
@@ -245,7 +246,7 @@ TEXT_FORMS: Final[dict[str, Form]] = {
 """Answers to the question `What is the capital of France?`. The accepted answer is `Paris`."""
 
 
-# The verifiers were not written from the following cases, which were found by trying to get wrong verdicts.
+# The following cases were found by trying to get wrong verdicts. The verifiers were not written from these cases.
 
 WRONG_NUMBERS: Final = (
     "42, 43",
@@ -562,7 +563,7 @@ UNIT_CASES: Final[list[tuple[str, str, list[str], list[str]]]] = [
     ),
     ("What share is it?", "3/4", ["3 / 4", "\\frac{3}{4}", "$\\frac{3}{4}$"], ["3", "4", "5\\frac{3}{4}"]),
 ]
-"""For each question: the accepted answer, texts that pass, and texts that fail because of the unit or the amount."""
+"""For each question: the accepted answer, texts that pass, and texts that fail, most because of the unit or amount."""
 
 LAST_LINES: Final[list[tuple[str, str, list[str], list[str]]]] = [
     (
@@ -695,7 +696,7 @@ WRONG_CHOICES: Final = (
     "Wrong: the answer is B",
     "The following is a lie:\nThe answer is B",
 )
-"""Texts that must not pass as the choice B, Paris."""
+"""Texts that must not pass if the right choice has the label B and the text Paris."""
 
 RIGHT_CHOICES: Final = (
     "B",
@@ -758,7 +759,7 @@ RIGHT_CHOICES: Final = (
     "Answer: B\nThe seat of the government is there.\n\nAnswer: B. Paris",
     "Answer: (B) Paris. It has been the capital for centuries, apart from short breaks.",
 )
-"""Texts that must pass as the choice B, Paris."""
+"""Texts that must pass if the right choice has the label B and the text Paris."""
 
 WRONG_WORDS: Final = (
     "Paris London",

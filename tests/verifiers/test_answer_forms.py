@@ -174,7 +174,10 @@ def test_last_lines(question: str, accepted: str, right: list[str], wrong: list[
 
 
 def test_gsm8k_last_lines(gsm8k: list[tuple[str, str, str]]) -> None:
-    """Nearly all last lines of the authors' solutions pass, with or without annotations. Other numbers in them fail."""
+    """Nearly all last lines of the authors' solutions pass, with or without annotations.
+
+    A line never passes if the accepted answer is another number in the line.
+    """
     for annotation in ("", r"<<.*?>>"):
         passed = 0
         for question, gold, solution in gsm8k:
@@ -221,7 +224,11 @@ def gsm8k() -> list[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("name", [name for name in NUMBER_FORMS if name != "attached unit"])
 def test_gsm8k(gsm8k: list[tuple[str, str, str]], name: str) -> None:
-    """Each form of the gold answer is accepted or not, as the table says, unless its unit does not fit the question."""
+    """Each form of the gold answer is accepted or not, as the table says.
+
+    A form is skipped if its unit does not fit the question, or if it is approximate and the question is about rounding.
+    If a question asks for a percentage, ``percent`` is the only form with a unit that passes.
+    """
     form, passes = NUMBER_FORMS[name]
     for question, gold, _ in gsm8k:
         if name == "unit of time" and OTHER_UNITS.search(question):

@@ -44,7 +44,10 @@ from securebench.verifiers.text.wording import boxes, plain, position, unwrapped
     ],
 )
 def test_the_final_answer_is_what_follows_the_last_cue_or_the_last_line(text: str, expected: tuple[str, ...]) -> None:
-    """E08: a final answer is marked or follows the last cue. Else the last line, the first and all are tried."""
+    """E08: a final answer is marked or follows the last cue.
+
+    Without a mark or cue, the last line, the first line and the whole text are tried, in this order.
+    """
     assert tuple(unwrapped(reading.answer) for reading in readings(text)) == expected
 
 

@@ -72,7 +72,10 @@ def test_an_accepted_phrase_as_whole_words_passes(text: str) -> None:
     ],
 )
 def test_a_part_a_look_alike_or_another_order_is_not_the_phrase(text: str, reason: FailureReason | None) -> None:
-    """E02: parts, look-alikes and reordered words of a phrase do not match. A phrase after a contrast is ambiguous."""
+    """E02: parts, look-alikes and reordered words of a phrase do not match.
+
+    A phrase after words of contrast, such as ``unlike`` or ``rather than``, is ambiguous.
+    """
     assert judge_response(text, LIGHT).reason is reason
 
 
@@ -182,7 +185,10 @@ def test_e05_a_rejected_phrase_is_found_in_every_disguise_that_the_docs_name(nam
     ],
 )
 def test_words_that_only_touch_are_not_joined_to_a_rejected_phrase(text: str, rejected: str) -> None:
-    """Words that spaces separate are not joined to a rejected phrase, and a part of a word does not match one."""
+    """Whole words with a space or line break between them are not joined to a rejected phrase.
+
+    A part of a word, or a word that is only similar, does not match a rejected phrase.
+    """
     assert judge_response(text, Rubric(accepted=("Paris",), rejected=(rejected,))).reason is None
 
 
@@ -224,7 +230,10 @@ def test_a_disguised_denial_is_a_denial(denial: str) -> None:
     ],
 )
 def test_a_denial_counts_within_its_sentence(text: str, reason: FailureReason | None) -> None:
-    """A denial counts if it is before the phrase in its sentence, or alone after it. Hedges count across sentences."""
+    """A denial counts if it precedes the phrase in the same sentence, or is a remark of its own after the phrase.
+
+    Hedges count in any sentence.
+    """
     assert judge_response(text, Rubric(accepted=("Paris",))).reason is reason
 
 
@@ -247,7 +256,10 @@ def test_an_accepted_phrase_is_not_mistaken_for_one_with_other_accents(text: str
 
 
 def test_a_look_alike_is_never_accepted() -> None:
-    """E02: a disguised spelling, which would match a rejected phrase, does not match an accepted one."""
+    """E02: a disguised spelling would match a rejected phrase, but does not match an accepted phrase.
+
+    Exceptions are spellings that equal the phrase after normalisation.
+    """
     for disguise in DISGUISES.values():
         if normalize_text(disguise) != "london":
             assert judge_response(disguise, Rubric(accepted=("London",))).reason is not None
@@ -297,7 +309,10 @@ def test_a_phrase_that_holds_a_negation_itself_is_no_denial() -> None:
     ],
 )
 def test_token_f1_weighs_precision_and_recall(text: str, minimum: float, reason: FailureReason | None) -> None:
-    """E03, E04: extra words reduce the score, a denial does not match, and without a common word no response passes."""
+    """E03, E04: extra words reduce the score, and a response with a denial fails.
+
+    A response without any word of the accepted answer fails, even if the minimum score is 0.
+    """
     assert judge_response(text, Rubric(accepted=("the quick red fox",), min_token_f1=minimum)).reason is reason
 
 

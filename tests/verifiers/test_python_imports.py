@@ -30,7 +30,10 @@ from securebench.verifiers.python_imports import first_needed_module, needed_mod
     ],
 )
 def test_needed_modules(source: str, modules: list[str]) -> None:
-    """Optional, standard library and relative imports are left out. A source that may change imports gives none."""
+    """Optional, standard library and relative imports are left out.
+
+    No module is returned for invalid source, or if the source may change how modules are found.
+    """
     assert needed_modules(source) == modules
 
 

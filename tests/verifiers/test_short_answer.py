@@ -120,7 +120,10 @@ def test_a_text_that_equals_an_accepted_answer_passes(answer: str) -> None:
 def test_another_number_beside_a_list_of_numbers_is_another_answer(
     form: str, reason: FailureReason | None, separator: str
 ) -> None:
-    """Text after a list of numbers may explain the list, but may not add a number to it."""
+    """A list of numbers may be followed by a reason with ``because``, but not by another number or a note in brackets.
+
+    A denied list fails. If a text gives two lists on separate lines, only the last one is judged.
+    """
     assert _reason(form.format(f"3{separator}5"), ["3, 5", "3; 5", "3: 5"]) is reason
 
 
@@ -262,7 +265,10 @@ def test_an_irregular_verb_of_the_question_may_be_in_another_form(text: str, que
     ],
 )
 def test_a_word_of_doubt_after_a_number_is_not_its_unit(text: str, question: str, *, passes: bool) -> None:
-    """E04: a word that takes a number back is not read as its unit, unless the question asks for a count of it."""
+    """E04: a word of doubt after a number, such as ``oops``, is not read as the number's unit.
+
+    An exception is a word such as ``guess`` if the question asks how many guesses there are.
+    """
     assert (_reason(text, ["42"], question) is None) == passes
 
 

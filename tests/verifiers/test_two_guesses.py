@@ -223,7 +223,7 @@ WORD_JOINS = (
 def test_no_text_passes_for_two_phrases(
     guesses: tuple[str, tuple[str, ...]], forms: list[str], joins: list[str]
 ) -> None:
-    """At most one of several guesses in words passes, however they are joined: a sentence has only one head."""
+    """At most one of several guesses in words passes, whatever their forms and however they are joined."""
     question, golds = guesses
     shown = [form.format(gold) for form, gold in zip(forms, golds, strict=False)]
     text = "".join(itertools.chain(*itertools.zip_longest(shown, joins[: len(shown) - 1], fillvalue="")))

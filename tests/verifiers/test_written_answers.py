@@ -120,5 +120,9 @@ def test_what_could_be_another_answer_is_no_description(accepted: str, written: 
     ],
 )
 def test_numbers_in_words(text: str, expected: str) -> None:
-    """A number in words is replaced by figures if it is the only number of a text. Other texts are unchanged."""
+    """A number in words is replaced by figures if the text has no different number.
+
+    If the text has the same number in figures, only the figures are kept. Words that may not be meant as a number, as
+    in ``the one`` or ``three-body``, are unchanged.
+    """
     assert with_figures(text) == expected

@@ -105,13 +105,19 @@ class TestLayers:
         assert _layer(pristine, upper) == {}
 
     def test_whiteouts_remove(self, pristine: HostTree, upper: Path) -> None:
-        """A whiteout of a directory deletes all its files. One of a missing path or ``.git`` changes nothing."""
+        """A whiteout deletes a link, or all files of a directory.
+
+        A whiteout of a missing path or of ``.git`` changes nothing.
+        """
         for name in ("a", "link", "absent", ".git"):
             _white_out(upper / name)
         assert _layer(pristine, upper) == {b"a/one": None, b"a/deep/two": None, b"link": None}
 
     def test_an_opaque_directory_begins_anew(self, pristine: HostTree, upper: Path) -> None:
-        """The image's files that an opaque directory does not contain are deleted. Files in it may be unchanged."""
+        """An opaque directory deletes the image's files that it does not contain.
+
+        A file in it with the same content as in the image is not a change.
+        """
         (upper / "a").mkdir()
         os.setxattr(upper / "a", OPAQUE, b"y")
         (upper / "a/one").write_text("a/one\n")
@@ -134,7 +140,10 @@ class TestLayers:
         assert _layer(pristine, upper, whole=True) == {b"a/one": None, b"a/deep/two": None, b"link": None}
 
     def test_kinds_that_change_places(self, pristine: HostTree, upper: Path) -> None:
-        """A file in place of a directory deletes the directory's files. A directory in place of a file deletes it."""
+        """A file in place of a directory deletes the directory's files.
+
+        A directory in place of a file deletes the file.
+        """
         (upper / "a").write_text("file")
         (upper / "top").mkdir()
         (upper / "top/inner").write_text("x")

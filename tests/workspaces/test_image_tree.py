@@ -44,7 +44,7 @@ def test_no_link_is_followed(root: Path) -> None:
 
 
 def test_what_lies_below(root: Path) -> None:
-    """The paths below a directory, a link itself, and nothing for a missing path are yielded."""
+    """For a directory, the paths below it are yielded; for a link, only the link; for a missing path, nothing."""
     with HostTree.of_image(root, "/srv/repo") as tree:
         assert list(tree.files(b"a")) == [b"a/file"]
         assert list(tree.files(b"link")) == [b"link"]

@@ -147,7 +147,10 @@ def test_owners_are_those_who_may_write(root: Path, pack: AssetRoot) -> None:
 
 
 def test_an_eval_file_appears_in_its_lane(root: Path, pack: AssetRoot) -> None:
-    """Contract 6: an eval file is copied to its mount, by default to its path below the directory of its lane."""
+    """Contract 6: an eval file is copied to its mount.
+
+    Without a mount, it is copied to the directory of its lane and keeps its relative path.
+    """
     resource = Resource(
         "test_files",
         None,
@@ -219,7 +222,7 @@ def _set_asset_trap(file: Path, kind: str, canary: Path) -> None:
 
 @pytest.mark.parametrize("limits", [TreeLimits(total_bytes=5), TreeLimits(entries=2)])
 def test_all_assets_of_a_task_share_one_limit(root: Path, pack: AssetRoot, limits: TreeLimits) -> None:
-    """K13: three assets that are within the limits alone are refused if they exceed them together."""
+    """K13: the limits hold for all assets of a task together: two small assets fit, but three are refused."""
     for name in ("a", "b", "c"):
         (pack.directory / name).write_bytes(b"12")
     assert len(_lay_out(root, pack, [FileReference("a", "x"), FileReference("b", "y")], limits)) == 3
@@ -298,6 +301,9 @@ _JSON = st.recursive(
 
 @given(value=_JSON | st.text(st.characters(categories=("Cs", "Ll"))))
 def test_every_value_survives_the_way_through_a_file(value: object) -> None:
-    """Any JSON value, even with lone surrogates, is written as UTF-8 and read back as after ``json.dumps``."""
+    """Any JSON value, even one with lone surrogates, is written as UTF-8.
+
+    Reading it back gives the same value as reading the output of ``json.dumps``.
+    """
     written = json_bytes(value).decode("utf-8")  # type: ignore[arg-type]  # hypothesis's type is too general
     assert json.loads(written) == json.loads(json.dumps(value))

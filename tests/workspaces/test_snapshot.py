@@ -29,7 +29,7 @@ def _snapshot(root: Path, limits: TreeLimits | None = None) -> tuple[Snapshot, b
 
 
 def _outcome(root: Path) -> str:
-    """Return the outcome of a snapshot of the tree. The archive is discarded, because it can have a gigabyte."""
+    """Return the outcome of a snapshot of the tree. The archive is discarded, because it can be a gigabyte."""
     try:
         with Path(os.devnull).open("wb") as output:
             snapshot_tree(root, output)

@@ -55,7 +55,7 @@ FAILED = ["failure_reason", "failure_phase", "failure_message"]
     ],
 )
 def test_fields(status: VerificationStatus, verifier: Output | None, extra: list[str]) -> None:
-    """A record has exactly the fields that belong to its status and output."""
+    """A record has exactly the fields that belong to its status. It has fields of a verifier only if one ran."""
     fields = record(status=status, verifier=verifier).to_json(7)
     assert sorted(fields) == sorted([*ALWAYS, *extra])
     assert fields["hidden_values"] == "<redacted>"
@@ -133,7 +133,7 @@ def test_a_record_is_one_line() -> None:
     ],
 )
 def test_candidate(kind: CandidateKind, name: str, value: str) -> None:
-    """Only the field for its kind contains the candidate; a workspace is named by its digest, never by a host path."""
+    """A candidate is only in the field for its kind. A workspace is named by its digest, never by a host path."""
     fields = candidate_fields(CandidateArtifact(kind, "abc", 2, Path("/host/secret")), "42")
     shown = {key: item for key, item in fields.items() if item is not None}
     assert shown == {name: value, "candidate_digest": "abc", "candidate_redacted": False}

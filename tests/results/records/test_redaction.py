@@ -75,7 +75,10 @@ def test_found_in_every_encoding(encode: Callable[[str], str]) -> None:
     name=st.sampled_from(sorted(set(ENCODINGS) - {"base64, wrapped"})),
 )
 def test_nothing_of_any_secret_is_left(secret: str, before: str, after: str, name: str) -> None:
-    """For any secret and any text around it, the complete secret is never in the result (F13)."""
+    """A complete secret is never in the result, whatever the text around it (F13).
+
+    The secrets are random, with at least eight characters that are not white space.
+    """
     encoded = ENCODINGS[name](secret) if secret.isprintable() or name == "plain" else secret
     assert encoded not in Redactor([secret]).text(before + encoded + after)
 
@@ -98,7 +101,7 @@ def test_fields_are_redacted_whatever_they_hold(field: str) -> None:
 
 
 def test_listed_choices_do_not_show_which_one_is_right() -> None:
-    """The right choice stays in an agent's list and in a list of public choices: its absence would reveal it."""
+    """An agent or a verifier may list the choices. The right one stays in the list: its absence would reveal it."""
     choices: JsonValue = ["Paris", "Rome", "Oslo"]
     redactor = Redactor.for_task(task(public={"choices": choices}, inputs={}, hidden={"answer": "Paris", "label": "B"}))
     listed: JsonValue = {"choices": choices, "labels": ["A", "B", "C"]}
@@ -116,7 +119,7 @@ def test_equal_strings_are_redacted_in_metadata() -> None:
 
 
 def test_what_a_verifier_must_say_stays() -> None:
-    """Verifier, version, phase and reason are words of SecureBench and stay, even if an answer equals one (F14)."""
+    """SecureBench's own fields, such as ``phase`` and ``reason``, stay even if an answer equals their value (F14)."""
     fields = {"verifier": "short_answer", "version": "1", "phase": "verify", "reason": "wrong_answer"}
     redactor = Redactor(fields.values())
     assert redactor.mapping({**fields, "said": "verify"}, lines=True) == {**fields, "said": REDACTED}
@@ -170,7 +173,7 @@ def test_what_a_verifier_says_of_its_isolation_stays() -> None:
 
 
 def test_needed_commands_are_structure() -> None:
-    """``needed_commands`` stay, because an event names the commands that the policy denied (145)."""
+    """``needed_commands`` stay, because a progress event names those that the tester's policy denied (145)."""
     inputs: dict[str, JsonValue] = {
         "checker": {"command": "chroot / true && grep -q 4711 result"},
         "needed_commands": ["chroot"],
@@ -240,7 +243,7 @@ def applied(tmp_path: Path, patch: str) -> str:
     ],
 )
 def test_git_applies_a_redacted_patch(tmp_path: Path, secrets: list[str]) -> None:
-    """Whatever is secret, a redacted patch still applies, and its added lines contain no secret (171)."""
+    """A redacted patch still applies, whatever part of it is a hidden value. Its added lines contain none (171)."""
     patch = Redactor(secrets).patch(PATCH, cap=10_000)
     text = applied(tmp_path, patch)
     assert text.count("\n") == 7
@@ -287,7 +290,7 @@ def test_credentials_go_everywhere(credential: str) -> None:
 
 
 def test_lines_of_a_secret_in_what_a_verifier_printed() -> None:
-    """A single line of hidden tests, as a failed assertion shows it, is redacted only with ``lines`` (F13)."""
+    """A single line of hidden tests, as a failed assertion shows it, is redacted only with ``lines=True`` (F13)."""
     code = "def check():\n    assert double(21) == 42\n"
     redactor = Redactor([code])
     printed = "E   assert double(21) == 42\nE   where 41 = double(21)"
@@ -299,7 +302,7 @@ def test_lines_of_a_secret_in_what_a_verifier_printed() -> None:
     "printed", ["self.assertEqual(candidate(", "self", "        self.assertEqual(candidate(7), 4x\n"]
 )
 def test_hostile_output_is_searched_quickly(printed: str) -> None:
-    """A megabyte of the common beginning of 10,000 hidden lines is searched in seconds. It once took minutes."""
+    """A megabyte of text that almost matches 10,000 hidden lines is searched in seconds. It once took minutes."""
     lines = (f"        self.assertEqual(candidate({number}), {number * 7919})" for number in range(10_000))
     redactor = Redactor().with_files(["\n".join(lines)], ())
     text = (printed * (MIB // len(printed) + 1))[:MIB]
@@ -308,7 +311,7 @@ def test_hostile_output_is_searched_quickly(printed: str) -> None:
 
 
 def test_a_patch_of_many_credentials_is_searched_quickly() -> None:
-    """A patch with a credential on each of 20,000 lines, which an agent may write, is redacted in seconds."""
+    """An agent may write a patch with a credential on each of 20,000 lines. It is redacted in seconds."""
     added = "+key\n" * 20_000
     patch = f"diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -0,0 +1,20000 @@\n{added.replace('key', 'sk-0123456789')}"
     redactor = Redactor(credentials=["sk-0123456789"])

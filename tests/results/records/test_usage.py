@@ -11,7 +11,7 @@ from securebench.results.records.usage import Usage, read_usage
 
 
 def test_usage_is_added_up() -> None:
-    """Tokens, turns and reported costs are summed. Without a reported cost, the sum has no cost."""
+    """Tokens, turns and reported costs are summed. If no cost was reported at all, the sum has no cost."""
     reported = read_usage({"input_tokens": 3, "output_tokens": 2, "turns": 1, "cost_usd": 0.1, "other": "x"})
     silent = read_usage({"input_tokens": 4, "output_tokens": 1})
     assert reported

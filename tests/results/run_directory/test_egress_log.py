@@ -63,7 +63,7 @@ def test_an_earlier_part_stays_but_for_its_torn_line(tmp_path: Path) -> None:
 
 
 def test_no_key_and_no_line_of_its_own_comes_in_by_a_host(tmp_path: Path) -> None:
-    """J15, M13: a host that a sandbox requested is redacted, clipped and escaped, so it adds no key and no line."""
+    """J15, M13: texts such as a requested host are redacted, clipped and escaped. They add no key and no line."""
     with opened(tmp_path) as log:
         log({"task_id": "a", "host": f"{KEY}.evil.example\n{{}}\x1b[2J", "reason": "x" * 5000, "odd": [KEY]})
     text = (tmp_path / EGRESS_LOG).read_bytes()

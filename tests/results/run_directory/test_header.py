@@ -138,7 +138,7 @@ def test_a_change_is_refused_by_name(change: dict[str, Any], named: str) -> None
 
 
 def test_a_header_without_settings_names_the_configuration() -> None:
-    """If the header has only the digest of the harness, as in earlier releases, the error names its configuration."""
+    """If the header has only the harness's digest, as in earlier releases, the error names no single setting."""
     digests = [{"type": "command", "digest": digit * 64} for digit in "ab"]
     with pytest.raises(ConfigError, match="the configuration of the harness is not the same as when the run began"):
         header(harness=digests[0]).resumed_by(header(harness=digests[1]))
@@ -170,7 +170,7 @@ def test_a_moved_tag_is_refused() -> None:
 
 
 def test_more_images_are_no_change() -> None:
-    """A larger ``--limit`` may need images that the run did not need before; both are kept."""
+    """A larger ``--limit`` may need images that the run did not need before. Old and new images are kept."""
     merged = header().resumed_by(header({"other": "sha256:9"}))
     assert merged.images == {"base": "sha256:1", "other": "sha256:9"}
 

@@ -43,7 +43,7 @@ def tasks(directory: Path) -> list[str]:
 
 
 def test_appends_in_order(tmp_path: Path) -> None:
-    """Records are in the order in which they were written, and their numbers continue when it is reopened (M18)."""
+    """Records are in the order in which they were written. In a reopened journal, their numbers continue (M18)."""
     write(tmp_path, "b", "a")
     write(tmp_path, "c")
     lines = [json.loads(line) for line in (tmp_path / JOURNAL).read_bytes().splitlines()]
@@ -206,7 +206,7 @@ def test_a_partial_write_is_cut_back(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_file_size_limit(tmp_path: Path) -> None:
-    """The kernel's file size limit, reached within a record, is a storage error and leaves complete records (L07)."""
+    """If a record exceeds the kernel's file size limit, a storage error is raised. Complete records stay (L07)."""
     script = f"""
 import resource
 from pathlib import Path
@@ -333,7 +333,10 @@ def test_a_record_that_is_gone_or_moved_is_noticed(tmp_path: Path, kept: tuple[i
 
 
 def test_numbers_go_on_over_superseded_records(tmp_path: Path) -> None:
-    """Sequence numbers include superseded records, and a record that is in both files counts once."""
+    """Sequence numbers include superseded records.
+
+    A record that is in the journal and in the file of superseded records counts once.
+    """
     with Journal(tmp_path, HEAD) as journal:
         journal.append(record("a", STATUS.ERROR))
         journal.append(record("b"))
@@ -389,7 +392,10 @@ OWN: dict[str, JsonValue] = {
 )
 @pytest.mark.parametrize("end", [b"\n", b""])
 def test_a_record_of_another_run_is_refused(tmp_path: Path, change: dict[str, Any], end: bytes) -> None:
-    """A record whose ids, version or provenance differ from the run's is refused: two files are easily joined."""
+    """A record whose ids, version or provenance differ from the run's is refused.
+
+    The journals of two runs are easily joined by mistake.
+    """
     (tmp_path / JOURNAL).write_bytes(record(provenance=OWN).line(0, HEAD.genesis))
     with Journal(tmp_path, HEAD, IDENTITY) as journal:
         assert set(journal.entries) == {TrialId("pack/one")}

@@ -39,6 +39,6 @@ def test_pairs_are_counted() -> None:
     [{"kappa": 0.9}, {"agreement": 1}, {"items": 51}, {"true_pass": True}, {"false_pass": -5}, {"extra": 1}],
 )
 def test_a_result_that_contradicts_itself_is_refused(changes: dict[str, Any]) -> None:
-    """Contradictory values, invalid counts and unknown keys in a calibration are refused."""
+    """Contradictory values, invalid counts and unknown keys in a recorded agreement are refused."""
     with pytest.raises(ValueError, match="calibration"):
         read_agreement({**JudgeAgreement(20, 5, 15, 10).to_json(), **changes})

@@ -31,7 +31,7 @@ def test_relative_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_run_of_somebody_else_has_none(tmp_path: Path) -> None:
-    """A run directory without the file has no source: the file is never published."""
+    """A run directory without the file has no source. Published runs lack the file."""
     assert read_source(tmp_path) is None
 
 

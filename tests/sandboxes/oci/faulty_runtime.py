@@ -41,8 +41,9 @@ def compile_faulty_runtime(
 ) -> Path:
     """Return a program in the new ``directory`` that fails in ``percent`` % of the calls that start something.
 
-    Such a call starts a sandbox or a command. Calls for the first ``spared`` sandboxes never fail. For each call
-    chosen to fail, a letter is appended to the file ``report`` beside the program: a for mode 1, b for mode 2, and so on.
+    Such a call starts a sandbox or a command. Calls for the first ``spared`` sandboxes never fail. For each call that
+    is chosen to fail, a letter is appended to the file ``report`` beside the program: a for mode 1, b for mode 2, and
+    so on.
     """
     directory.mkdir()
     program = directory / runtime

@@ -92,7 +92,7 @@ def test_nothing_delegated_is_nothing(tmp_path: Path) -> None:
 
 
 def test_a_group_that_holds_processes_is_not_delegated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Version 2: a group that contains processes cannot enable controllers for its children, so it is not used."""
+    """Version 2: a group is not used if its controllers cannot be enabled, for example because it has processes."""
     root = unified(tmp_path / "cgroup", "cpu memory pids")
 
     def refuse(path: str, _text: str) -> None:
@@ -112,7 +112,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def test_limits_of_version_1(tmp_path: Path, written: dict[str, str]) -> None:
-    """Version 1: memory, processes and CPU time are limited. The memory limit also applies to memory and swap together."""
+    """Version 1: memory, processes and CPU time are limited. Memory and swap together have the memory limit."""
     hierarchies = [Hierarchy(str(tmp_path / name), (name,), unified=False) for name in LIMITS]
     for name in LIMITS:
         (tmp_path / name / "securebench").mkdir(parents=True)

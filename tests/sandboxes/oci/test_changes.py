@@ -106,7 +106,10 @@ def test_what_took_its_place_is_not_followed(upper: Path, replaced: str, kind: s
 
 @pytest.mark.parametrize("where", ["srv", "srv/app"])
 def test_a_directory_that_was_made_again_is_whole(upper: Path, where: str) -> None:
-    """A directory that was removed and created again is reported as whole. What is missing in it counts as replaced."""
+    """A directory is reported as whole if it was removed and created again, or if it is below such a directory.
+
+    A path that is missing below such a directory counts as replaced.
+    """
     os.setxattr(upper / where, OPAQUE, b"y")
     assert opened(upper, "/srv/app") == ("changed", True, "/srv/app")
     assert opened(upper, "/srv/gone")[0] == ("replaced" if where == "srv" else "unchanged")
@@ -198,7 +201,7 @@ def test_what_is_forgotten_keeps_its_number(handle: tuple[ProcessHandle, socket.
 
 
 def collecting(driver: OciDriver, image: ResolvedImage, script: str, memory: int = 256 * MIB) -> tuple[int, bool]:
-    """Run ``script`` in a sandbox with a writable root. Return the size of its changes, and if memory ran out."""
+    """Run ``script`` in a sandbox with a writable root. Return the size of its changes, and whether memory ran out."""
     spec = SandboxSpec(
         image=image, read_only=False, user=(0, 0), collect=LIBRARY, limits=Limits(memory=memory, file_size=1024 * MIB)
     )

@@ -233,7 +233,8 @@ def test_capabilities_are_roots(user: tuple[int, int]) -> None:
 def test_without_cgroups_each_process_is_limited(runtime: str, memory: int, data: int) -> None:
     """I08, I09: without cgroups, resource limits apply to data and processes, and the document has no cgroup path.
 
-    The data limit is never lower than what the runtime itself needs to create a sandbox.
+    The document for crun has no process limit, because the supervisor sets this limit. The data limit is never lower
+    than what the runtime itself needs to create a sandbox.
     """
     spec = SandboxSpec(image=IMAGE, limits=Limits(memory=memory * MIB, pids=32))
     document = compile_config(spec, COMMAND, layout(spec, runtime, cgroup=None))
@@ -370,7 +371,10 @@ def test_both_drivers_ask_for_the_same(spec: SandboxSpec) -> None:
 
 
 def _mounted(document: OciConfig) -> dict[str, tuple[str, ...]]:
-    """Return the spec's mounts by target: the kind and mode of a bind mount, or the kind, size and ``exec`` option."""
+    """Return the spec's mounts by target.
+
+    A bind mount is given by its kind and mode, a tmpfs by its kind, its size and its ``exec`` or ``noexec`` option.
+    """
     found: dict[str, tuple[str, ...]] = {}
     for entry in document["mounts"]:
         if entry["type"] == "bind" and entry["destination"] != INIT_TARGET:

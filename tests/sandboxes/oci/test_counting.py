@@ -1,4 +1,7 @@
-"""Separate process counts: a runtime in its own user namespace, which maps the ids of the supervisor's namespace."""
+"""Separate process counts: a runtime with a process limit gets its own user namespace.
+
+In this namespace, each id is the same as in the supervisor's namespace.
+"""
 
 from __future__ import annotations
 

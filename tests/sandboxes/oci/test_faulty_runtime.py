@@ -33,7 +33,7 @@ pytestmark = [
 
 @pytest.fixture
 def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return a function that puts a runtime that fails in the way ``mode`` in front of the real one."""
+    """Return a function that puts a faulty runtime in front of the real one. Its ``mode`` is the way of failing."""
 
     def install(mode: int, *, seed: int, percent: int = 20, runtime: str = "crun") -> None:
         monkeypatch.setattr(sandbox_module, "_START_SECONDS", 2.0)

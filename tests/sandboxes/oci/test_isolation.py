@@ -139,7 +139,7 @@ def test_nothing_of_the_kernel_is_shared(
 
 
 def test_the_root_of_a_proof_has_only_programs(tmp_path: Path) -> None:
-    """Only the host's program directories are included, and links stay links. Afterwards the root is removed."""
+    """The root of a proof shows only the host's program directories. Links stay links. Later the root is removed."""
     (tmp_path / "usr/bin").mkdir(parents=True)
     (tmp_path / "bin").symlink_to("usr/bin")
     (tmp_path / "sbin").mkdir()

@@ -66,7 +66,7 @@ def test_an_event_of_a_closed_descriptor_is_not_for_its_successor() -> None:
 
 
 class Queue:
-    """A supervisor that starts at most one process at a time, without a runtime. ``started`` lists them."""
+    """A supervisor that starts at most one process at a time, without a runtime. ``started`` lists the processes."""
 
     def __init__(self) -> None:
         self.started: list[RuntimeProcess] = []
@@ -189,7 +189,8 @@ def test_a_command_of_which_nobody_knows_is_lost(leaving: Leaving, tmp_path: Pat
 def test_a_process_that_is_left_need_not_be_ours_yet(leaving: Leaving, tmp_path: Path) -> None:
     """The supervisor waits for a detached runtime's command even if it is not the supervisor's child yet.
 
-    It becomes one when its parent, a child of the runtime, exits. This may be after the exit of the runtime.
+    The command becomes the supervisor's child when its parent, a child of the runtime, exits. The parent may exit after
+    the runtime.
     """
     (tmp_path / "started").write_text(str(os.getppid()))
     leaving.supervisor._child_exited(RUNTIME, 0)
@@ -241,7 +242,7 @@ def test_a_command_of_a_lost_container_is_lost(tmp_path: Path, monkeypatch: pyte
 
 
 class Timing:
-    """A supervisor with one running process whose deadline has passed, in a container without cgroups."""
+    """A supervisor with one starting process whose deadline has passed, in a container without cgroups."""
 
     def __init__(self, directory: Path, *, detached: bool) -> None:
         context: Any = SimpleNamespace(run=directory, hierarchies=[])
@@ -310,7 +311,7 @@ def ended_child(tmp_path: Path) -> Iterator[None]:
 def test_a_runtime_that_does_not_report_an_exit_is_no_time_out(tmp_path: Path) -> None:
     """If a process exited before its time limit, its runtime gets a moment to report this.
 
-    Then the process is lost, which is an infrastructure error and not a time-out.
+    If the runtime does not report it, the process is lost, which is an infrastructure error and not a time-out.
     """
     timing = Timing(tmp_path, detached=False)
     timing.supervisor._starting.clear()

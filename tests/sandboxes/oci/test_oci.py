@@ -179,7 +179,7 @@ def test_time_limits_hold_while_the_driver_is_busy(oci_driver: OciDriver, base_i
 
 
 def test_documents_of_ended_commands_are_removed(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """Many commands with long arguments can run in a persistent sandbox. Their documents do not use up its space."""
+    """A persistent sandbox can run many commands with long arguments, because their OCI documents are removed."""
     spec = SandboxSpec(image=base_image, limits=Limits(memory=32 * MIB))
     with oci_driver.create(spec, persistent=True) as sandbox:
         for number in range(20):
@@ -427,7 +427,7 @@ def test_a_killed_run_leaves_nothing(victim: tuple[subprocess.Popen[str], Path, 
 def test_a_run_killed_with_its_supervisor_is_reaped(
     victim: tuple[subprocess.Popen[str], Path, Path], oci_driver: OciDriver
 ) -> None:
-    """L10: if the supervisor is killed too, the next run removes the run directory and the cgroups."""
+    """L10: if a run is killed together with its supervisor, reaping removes its run directory and its cgroups."""
     process, shared, run = victim
     starter = child_of(process.pid)
     os.kill(process.pid, signal.SIGSTOP)  # so that it cannot clean up

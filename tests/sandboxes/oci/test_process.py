@@ -63,7 +63,7 @@ def played() -> Iterator[Played]:
 
 
 def test_output_comes_from_both_streams(played: Played) -> None:
-    """Output that is written to stdout or stderr is received, and then the end of the output."""
+    """Output on both stdout and stderr is received. After the exit, ``receive`` returns ``None``."""
     os.write(played.stdout, b"out")
     os.write(played.stderr, b"err")
     assert {played.process.receive(), played.process.receive()} == {(Stream.STDOUT, b"out"), (Stream.STDERR, b"err")}
@@ -260,7 +260,7 @@ def test_what_a_container_cannot_run_is_the_machines_fault(played: Played) -> No
     ],
 )
 def test_a_runtime_that_fails_is_the_machines_fault(played: Played, log: str) -> None:
-    """Any other error in a runtime's log, JSON or not, raises an infrastructure error with the text of the log."""
+    """An error of a runtime raises an infrastructure error with the text of its log, whether or not that is JSON."""
     played.end(exit=1, log=log)
     with pytest.raises(InfrastructureError, match="denied") as raised:
         played.process.wait()
@@ -304,7 +304,7 @@ def test_output_of_a_runtime_is_no_answer_of_the_idle_process(printed: bytes) ->
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_command_in_a_container_that_never_started_is_the_machines_fault(beneath: Beneath, code: int) -> None:
-    """A command in a container that never started is an error, even if the log reads as for an exited container."""
+    """A command in a container that never started is an error, even if the log suggests that the container exited."""
     send(beneath.supervisor, pack({**ENDED, "exit": code, "started": False}))
     log = '{"level":"error","msg":"error opening file `/run/a/state/a-s1/status`: No such file or directory"}'
     beneath.played.end(exit=1, log=log, started=False)

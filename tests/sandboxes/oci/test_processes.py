@@ -61,7 +61,10 @@ def test_whether_its_command_was_started_is_reported(tmp_path: Path) -> None:
 def test_a_detached_runtime_that_fails_has_started_nothing(
     *, tmp_path: Path, first: bool, killed: bool, status: int, code: int
 ) -> None:
-    """A detached runtime that fails has started nothing, even if it wrote a pid. If it was killed, the code is 137."""
+    """If a detached runtime fails, its command counts as not started, even if the runtime wrote a pid.
+
+    The exit code is 137 if SecureBench killed the command.
+    """
     (tmp_path / "started").write_text("7")
     with socket.socket() as channel:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, detached=True)
@@ -118,7 +121,10 @@ def test_a_command_does_not_wait_for_a_runtime_that_has_exited(tmp_path: Path) -
 def test_what_the_machine_did_to_it_is_reported(
     tmp_path: Path, status: int, before: tuple[int, int], after: tuple[int, int], lost: str
 ) -> None:
-    """A kill from outside and a lack of memory outside the sandbox count as lost. The sandbox's own doings do not."""
+    """A process is lost if its runtime was killed from outside, or if memory outside the sandbox ran out.
+
+    It is not lost by what the sandbox does itself. A kill by SecureBench is not taken for one from outside.
+    """
     (tmp_path / "started").write_text("7")
     with socket.socket() as channel:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
@@ -153,7 +159,10 @@ def test_a_command_that_its_runtime_left_to_the_supervisor_kills_itself(tmp_path
 def test_a_first_process_that_was_killed_is_reported(
     tmp_path: Path, status: int, starved: tuple[int, int], lost: str
 ) -> None:
-    """A SIGKILL of a sandbox's first process counts as lost, unless the sandbox reached its own memory limit."""
+    """A sandbox is lost if its first process gets a SIGKILL.
+
+    It is not lost if it reached its own memory limit. A kill by SecureBench is not taken for one from outside.
+    """
     with socket.socket() as channel:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60, detached=True)
         process.first = process.is_adopted = True
@@ -166,7 +175,7 @@ def test_a_first_process_that_was_killed_is_reported(
 
 @pytest.mark.parametrize("status", [137 << 8, signal.SIGKILL, 5 << 8, 0])
 def test_a_command_is_lost_with_its_container(tmp_path: Path, status: int) -> None:
-    """If a container is lost, so are its commands. A killed child can cause any exit code, so no code counts."""
+    """If a container is lost, its commands are lost, whatever their exit codes: a killed child can cause any code."""
     with socket.socket() as channel:
         process = RuntimeProcess(channel, str(tmp_path / "log"), str(tmp_path / "started"), 60)
         process.is_adopted = True

@@ -52,7 +52,7 @@ def test_a_missing_runtime_is_told(programs: Path) -> None:
 
 @pytest.mark.parametrize("name", ["sh", "../crun", ""])
 def test_an_unsupported_runtime_is_refused_with_the_supported_ones(programs: Path, name: str) -> None:
-    """The error is the same whether or not a program with this name is installed."""
+    """An unsupported runtime is refused with the same error, whether or not a program with its name is installed."""
     install(programs, "sh")
     with pytest.raises(EngineError, match=f"the runtime '{name}' is not supported") as caught:
         find_runtime(name)
@@ -156,7 +156,11 @@ def test_ids_are_those_of_a_driver() -> None:
     ],
 )
 def test_runtimes_differ(*, name: str, compiled: bool, owns: bool, locks: bool, root_id: bool, pids: bool) -> None:
-    """The runtimes differ in the form of the seccomp filter, cgroups, mount flags, root's id and extra processes."""
+    """Each runtime has its own answers to these questions.
+
+    Does it take a compiled seccomp filter? Does it create cgroups (no runtime of an ordinary user does)? Can the root
+    file system be mounted nosuid and nodev? Must id 0 be mapped? Does it need processes of its own?
+    """
     found = OciRuntime(name, "/x", "1")
     answers = (found.uses_compiled_seccomp, found.owns_cgroups, found.locks_root, found.needs_root_id)
     assert (*answers, bool(found.extra_pids)) == (compiled, owns, locks, root_id, pids)

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 def output_of(call: Callable[[list[int]], None]) -> bytes:
-    """Call ``call`` with standard streams in a child process, which it replaces. Return the child's output."""
+    """Call ``call`` with standard streams in a child process. Return the child's output.
+
+    ``call`` replaces the child process by another program.
+    """
     readable, writable = os.pipe()
     child = os.fork()
     if child == 0:
@@ -77,7 +80,7 @@ def test_a_script_is_run_from_where_it_is(tmp_path: Path) -> None:
 def test_a_script_may_be_the_runtime(
     tmp_path: Path, base_image: ResolvedImage, oci_driver: OciDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wrapper script that an administrator has installed for the runtime is used like a program."""
+    """A wrapper script that an administrator has installed in place of a runtime is used like a program."""
     script = tmp_path / "crun"
     script.write_text(f'#!/bin/sh\nexec {shutil.which("crun")} "$@"\n')
     script.chmod(0o755)

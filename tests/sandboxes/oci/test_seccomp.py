@@ -87,7 +87,10 @@ def test_a_process_has_no_namespaces_of_its_own(ours: Filter) -> None:
 
 
 def test_machines_cannot_be_called(ours: Filter) -> None:
-    """Socket families are allowed only if network namespaces separate them. vsock is refused with any high bits."""
+    """Socket families are allowed only if network namespaces separate them.
+
+    vsock is refused, whatever the upper 32 bits of the argument are.
+    """
     assert ours.answer(SOCKET, socket.AF_UNIX) == ours.answer(SOCKET, socket.AF_INET) == ALLOW
     assert {family for family in range(64) if ours.answer(SOCKET, family) == ALLOW} == {1, 2, 10, 16, 17}
     for number, architecture in ((SOCKET, X86_64), (359, I386), (SOCKET | X32_BIT, X86_64)):
@@ -97,15 +100,15 @@ def test_machines_cannot_be_called(ours: Filter) -> None:
 
 
 def test_personalities_are_few(ours: Filter) -> None:
-    """Personalities that weaken memory protection, ADDR_NO_RANDOMIZE and READ_IMPLIES_EXEC, are refused."""
+    """Personalities that weaken memory protection (ADDR_NO_RANDOMIZE and READ_IMPLIES_EXEC) are refused."""
     assert {ours.answer(PERSONALITY, value) for value in (0, 8, 0x20000, 0x20008, 0xFFFFFFFF)} == {ALLOW}
     assert {ours.answer(PERSONALITY, value) for value in (0x0040000, 0x0400000, 0x0040008)} == {"EPERM"}
 
 
 def test_nobody_limits_the_first_process(ours: Filter) -> None:
-    """``prlimit64`` is refused for process 1, whatever the upper 32 bits of the pid are, which the kernel ignores.
+    """``prlimit64`` is refused for process 1, whatever the upper 32 bits of the pid are. The kernel ignores these bits.
 
-    With a limit on its CPU time, a sandbox could make the kernel kill process 1.
+    Otherwise a sandbox could limit the CPU time of process 1, and the kernel would kill that process.
     """
     for number, architecture in ((PRLIMIT64, X86_64), (340, I386), (PRLIMIT64 | X32_BIT, X86_64)):
         others = {ours.answer(number, pid, architecture=architecture) for pid in (0, 2, 3, 1 << 21, (1 << 22) - 1)}
@@ -116,7 +119,10 @@ def test_nobody_limits_the_first_process(ours: Filter) -> None:
 
 
 def test_what_is_newer_is_unknown(ours: Filter) -> None:
-    """Calls newer than all listed ones, and numbers of no call, fail with ``ENOSYS``, so that programs fall back."""
+    """Unused numbers and system calls that are newer than all listed ones fail with ``ENOSYS``.
+
+    Programs then fall back to older calls.
+    """
     assert {ours.answer(number) for number in (MSEAL, 500, 1023, 0x3FFFFFFF, 0xFFFFFFFF)} == {"ENOSYS"}
     assert ours.answer(500, architecture=I386) == "ENOSYS"
     assert ours.answer(X32_BIT + 1000) == "ENOSYS"
@@ -164,7 +170,10 @@ def test_a_kernel_obeys_it(ours: Filter) -> None:
 
 @pytest.mark.every_driver
 def test_programs_can_wait(driver: SandboxDriver, base_image: ResolvedImage) -> None:
-    """All ways to wait for files work in a real sandbox, even if the runtime has other names for the system calls."""
+    """Programs can wait for files and signals in a real sandbox.
+
+    This also works with a runtime that has other names for the system calls.
+    """
     code = (
         "import select as s; s.select([], [], [], 0.001); s.poll().poll(1); s.epoll().poll(0.001); "
         "import signal; signal.sigtimedwait([signal.SIGUSR1], 0.001); print('waited')"
@@ -221,8 +230,8 @@ def test_docker_refuses_nothing_that_is_allowed(
 ) -> None:
     """I18: Docker's default filter without capabilities refuses no call that our filter allows.
 
-    In addition, it allows only ``io_uring`` and its predecessor, limits of process 1, more socket families, and calls
-    that newer engines allow.
+    Of the calls below number 450, it allows only these in addition: ``io_uring`` and its predecessor, limits of
+    process 1, more socket families, and some calls that only newer engines allow.
     """
     monkeypatch.setattr(docker_spec, "_seccomp", lambda _capabilities, **_: ())
     dockers = _filter_in(docker_driver)

@@ -92,7 +92,10 @@ def test_only_what_is_exactly_the_same_is_taken(changes: dict[str, Any]) -> None
 
 
 def test_not_all_can_be_started_ahead(tmp_path: Path) -> None:
-    """No container is started early for a command that does not wait for input, or with mounts or forwarded ports."""
+    """A container is started early only if its command waits for input.
+
+    None is started early for a spec with mounts or forwarded ports.
+    """
     assert ContainerKind.of(SPEC, replace(WAITING, waits=False)) is None
     assert ContainerKind.of(replace(SPEC, mounts=(Mount(tmp_path, "/workspace"),)), WAITING) is None
     assert (
@@ -203,7 +206,7 @@ def test_what_ends_meanwhile_is_started_anew(own_driver: OciDriver) -> None:
 
 @real
 def test_a_persistent_sandbox_runs_its_own_commands(own_driver: OciDriver) -> None:
-    """In a persistent sandbox, waiting commands run in its own container, and no warm container is started."""
+    """A persistent sandbox runs commands that wait for input in its own container. No warm container is started."""
     with own_driver.create(spec_of(own_driver), persistent=True) as sandbox:
         assert say(sandbox.open(WAITING), NOTE) == b"[]\n"
         assert say(sandbox.open(WAITING), NOTE) == b"['note']\n"

@@ -41,7 +41,11 @@ def test_version_2_counts_every_group_above(tmp_path: Path, above: str | int, ow
 
 
 def test_version_1_in_a_container_without_a_namespace_of_its_own(tmp_path: Path) -> None:
-    """The limit is found if the container's cgroup is mounted as the top, but its path starts at the host's top."""
+    """The limit of a container's cgroup is found although two paths of the cgroup differ.
+
+    In the mount, the container's cgroup is the top directory. The path in the process's list of cgroups starts at the
+    host's top directory.
+    """
     write(tmp_path / "memory.limit_in_bytes", f"{100 * MIB}\n")
     mounts = f"30 23 0:26 /docker/abc {tmp_path} ro - cgroup cgroup rw,memory\n31 23 0:27 / /x rw - tmpfs tmpfs rw\n"
     own = "9:name=systemd:/docker/abc\n4:memory:/docker/abc\n0::/docker/abc\n"
@@ -105,7 +109,7 @@ def test_cores_are_bounded_by_the_quota(tmp_path: Path, kind: str, files: dict[s
     ],
 )
 def test_the_smallest_bound_decides(changed: dict[str, float], workers: int, decided_by: str) -> None:
-    """The smallest bound is the number of workers. A run always has one worker, even if no memory is free."""
+    """The smallest bound is the number of workers. A run has at least one worker, even if no memory is free."""
     machine = {"memory": 64 * GIB, "cores": 4.0, "disk": 100 * GIB, "open_files": 20_000, **changed}
     choice = choose_workers(Capacity(**machine), Limits(), max_workers=256)  # type: ignore[arg-type]
     assert (choice.workers, choice.decided_by) == (workers, decided_by)
@@ -113,7 +117,10 @@ def test_the_smallest_bound_decides(changed: dict[str, float], workers: int, dec
 
 
 def test_the_needs_of_a_task_count() -> None:
-    """The sandboxes of a task, their limits, the number of tasks, and waiting for a model change the choice."""
+    """The number of workers depends on the sandboxes of a task, their limits and the number of tasks.
+
+    It also depends on whether agents mostly wait for their model.
+    """
     machine = Capacity(memory=80 * GIB, cores=8, disk=100 * GIB, open_files=20_000)
     assert choose_workers(machine, Limits(memory=20 * GIB), sandboxes=2, max_workers=256).workers == 1
     assert choose_workers(machine, Limits(cpus=2), max_workers=256).workers == 4

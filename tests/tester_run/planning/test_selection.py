@@ -149,7 +149,7 @@ def test_a_whole_benchmark_is_no_part_of_itself(root: Path) -> None:
 
 
 def test_options_replace_the_keys_of_the_tester_yaml(root: Path) -> None:
-    """Each option replaces the key with its name; the other keys stay."""
+    """Each option replaces the key with its name in the tester YAML, even if its value is 0."""
     write_selection(root, task=["*-1", "*-2", "*-3"], shuffle=3, limit=1)
     run(root, task=("*-4", "*-5"), limit=2, shuffle=0)
     assert sorted(ids(root)) == ["task-4", "task-5"]
@@ -179,7 +179,10 @@ def test_a_selection_is_read_strictly(root: Path, select: dict[str, Any], messag
 
 
 def test_a_resumed_run_has_the_same_selection(root: Path) -> None:
-    """Another selection is refused: records would be missing, or belong to no task. Only the limit may grow."""
+    """A run is not resumed with another selection: records would be missing, or belong to no task.
+
+    Only the limit may grow.
+    """
     run(root, task=("*-[0-4]",), shuffle=3, limit=2)
     first = ids(root)
     for changed in (

@@ -109,7 +109,10 @@ def test_a_stopped_worker_returns_nothing(received: Received) -> None:
 
 
 def changed(pieces: list[bytes], part: bytes, change: bytes | None) -> list[bytes]:
-    """Return ``pieces`` with one piece that contains ``change`` in place of ``part``, or without ``part``."""
+    """Return ``pieces`` in which ``part`` is replaced by one piece with the content ``change``.
+
+    If ``change`` is ``None``, ``part`` is left out.
+    """
     kept = [piece for piece in pieces if piece[:1] != part]
     place = next(number for number, piece in enumerate(pieces) if piece[:1] == part)
     return kept if change is None else [*kept[:place], part + change, *kept[place:]]
@@ -136,7 +139,7 @@ def test_what_does_not_belong_to_the_record_is_refused(
 ) -> None:
     """Altered, missing or too much content, other file names, and log lines about other tasks are refused.
 
-    Only the valid files that come before them in the delivery are stored.
+    Only the valid files that precede the wrong part in the delivery are stored.
     """
     with pytest.raises(DeliveryError):
         received.receive(changed(received.sent(), part, change))

@@ -1,4 +1,4 @@
-"""The Messages API of the scripted provider: its events and its whole answers."""
+"""The Messages API of the scripted provider: answers as a stream of events, and answers as one object."""
 
 from __future__ import annotations
 

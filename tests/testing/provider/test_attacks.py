@@ -58,7 +58,7 @@ def address(url: str) -> tuple[str, int]:
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[tuple[str, int]]:
-    """Serve ``answer`` to every connection, close it then, and yield the address of the server."""
+    """Start a server and yield its address. It sends ``answer`` on every connection, and then closes the connection."""
     with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
 
         def serve() -> None:
@@ -137,7 +137,7 @@ def test_what_can_be_connected_to_shows_as_allowed() -> None:
 
 
 def test_nothing_is_tried_outside_of_a_sandbox(tmp_path: Path) -> None:
-    """The attack program does nothing outside of a sandbox, where it could collect a developer's keys."""
+    """Without ``SECUREBENCH_TASK_FILE``, the attack program does nothing: it could collect a developer's keys."""
     environment = {name: value for name, value in os.environ.items() if name != "SECUREBENCH_TASK_FILE"}
     command = ["/bin/sh", "-c", attack().command]
     done = subprocess.run(command, check=False, cwd=tmp_path, env=environment, capture_output=True, text=True)

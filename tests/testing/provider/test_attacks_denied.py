@@ -152,7 +152,7 @@ def test_no_key_is_to_be_found(bench: Bench) -> None:
 
 @pytest.mark.parametrize("api", APIS)
 def test_nobody_spends_more_than_the_budget(bench: Bench, api: str) -> None:
-    """The relay ends a loop of requests when as many have reached the provider as the budget allows."""
+    """The relay forwards only as many requests as the budget allows. It refuses the next one."""
     attacked = bench.attack(api, "budget", requests=5, most=50)
     assert attacked.outcomes == {"50 answers in a row": DENIED}
     assert len(attacked.received) == 5

@@ -1,4 +1,4 @@
-"""The Chat Completions API of the scripted provider: its chunks and its whole answers."""
+"""The Chat Completions API of the scripted provider: answers as a stream of chunks, and answers as one object."""
 
 from __future__ import annotations
 

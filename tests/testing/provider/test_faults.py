@@ -139,7 +139,7 @@ def test_the_background_is_never_spoilt() -> None:
 
 
 def test_a_script_may_have_its_own_faults() -> None:
-    """A fault in a script affects every request for the next answer. The server's own fault still applies."""
+    """A fault in a script affects every request for the answer after it. The server's own fault applies as well."""
     script = (Shell("true"), Slow(0.03), Say("Done."))
     with ScriptedProvider((Fail(401), *script)) as failing, ScriptedProvider(script, fault=Hang(0.2)) as slow:
         assert [ask(failing.url, "openai", request_of("openai")).status for _ in range(2)] == [401, 401]

@@ -1,4 +1,4 @@
-"""The Gemini API of the scripted provider: its streams and its whole answers."""
+"""The Gemini API of the scripted provider: answers as a stream, and answers as one object."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_whole_answer() -> None:
 
 
 def test_a_refusal_is_marked() -> None:
-    """A refusal has no text, and the finish reason of the safety filter."""
+    """A refusal has no text. Its finish reason is that of the safety filter."""
     for path in (None, WHOLE):
         answer = answered((Say("No.", refused=True),), path=path)
         (event,) = answer.events if path is None else [answer.value]

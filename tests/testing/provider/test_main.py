@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def answered(*arguments: str, results: list[str], end: signal.Signals = signal.SIGINT) -> Answer:
-    """Return one answer of the program. End it with ``end``; it must list the request and exit with code 0."""
+    """Start the program, and return one answer. After the signal ``end``, it must list the request and exit with 0."""
     command = [sys.executable, "-m", "securebench.testing.provider", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None

@@ -57,7 +57,7 @@ def test_a_command_is_streamed_in_the_order_of_the_api() -> None:
 
 
 def test_ids_are_the_same_within_an_answer_and_new_in_the_next() -> None:
-    """All events of an item have the item's id. All ids in two answers are different."""
+    """All events of an item have the item's id. Two answers and their items all have different ids."""
     answers = [answered((Say("So."), Shell("true"))) for _ in range(2)]
     named = []
     for answer in answers:

@@ -129,7 +129,7 @@ def test_a_program_tries_again(program: AgentProgram, tmp_path: Path, fault: Fau
 def test_a_program_fails_with_a_request_that_is_refused(
     program: AgentProgram, tmp_path: Path, plan: Fault | FaultPlan
 ) -> None:
-    """A program exits with code 1 after a refused request, and repeats the provider's message with any key in it."""
+    """After a refused request, a program exits with code 1. It repeats the provider's message, even a key in it."""
     with ScriptedProvider(SCRIPT, fault=plan) as provider:
         done = run(program, provider.url, tmp_path)
     assert done.exit_code == 1

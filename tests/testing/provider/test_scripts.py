@@ -1,4 +1,4 @@
-"""Scripts, whose commands are run as a client would run them, and the script books that choose scripts."""
+"""Scripts and the script books that choose them. The commands of scripts are run as a client would run them."""
 
 from __future__ import annotations
 
@@ -115,20 +115,20 @@ def test_a_book_chooses_by_markers() -> None:
 
 @pytest.mark.parametrize("script", [scripts.give_up(), scripts.refuse(), scripts.never_answer(1)])
 def test_some_do_nothing(tmp_path: Path, script: Script) -> None:
-    """The scripts that do not solve the task end with text and change no files."""
+    """The scripts that give up, refuse or never answer end with text and change no files."""
     played(script, tmp_path)
     assert isinstance(script[-1], Say)
     assert not list(tmp_path.iterdir())
 
 
 def test_work_for_ever_never_sleeps_long() -> None:
-    """Each command sleeps 5 seconds, so that clients wait for it. Together they take the requested time."""
+    """Each command sleeps only 5 seconds, so that clients wait for it. Together they take the requested time."""
     commands = [step.command for step in scripts.work_forever(20) if isinstance(step, Shell)]
     assert commands == ["sleep 5"] * 4
 
 
 def test_a_cheat_has_tests_pass(repo: Path) -> None:
-    """The cheat overwrites the tests. If they are restored, a test that fails still passes."""
+    """The cheat overwrites the tests. Even if they are restored, a failing test is reported as passed."""
     played(scripts.cheat_tests(), repo)
     assert (repo / "test_code.py").read_text() == "def test_nothing(): pass\n"
     assert {"conftest.py", "pytest.ini", "sitecustomize.py"} <= {path.name for path in repo.iterdir()}
@@ -158,7 +158,7 @@ def test_a_cheat_forges_a_repository(repo: Path) -> None:
     [scripts.cheat_tests(), scripts.cheat_evaluation(), scripts.cheat_git(), scripts.cheat_events(), scripts.crash()],
 )
 def test_nothing_is_harmed_outside_of_a_sandbox(repo: Path, script: Script) -> None:
-    """Outside of a sandbox, a cheat changes nothing and prints why: the repository may be a developer's own."""
+    """Outside of a sandbox, a cheat or crash does no harm and prints why: the repository may be a developer's own."""
     printed = played(script, repo, in_sandbox=False)
     assert "SECUREBENCH_TASK_FILE" in printed[-1]
     assert git(repo, "status", "--short") == ""

@@ -1,4 +1,4 @@
-"""The server of the scripted provider: its recorded requests, its other answers, and how it ends."""
+"""The server of the scripted provider: what it records, its answers that are not in a script, and how it ends."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_requests_are_kept(api: str) -> None:
 
 @pytest.mark.parametrize("bound", ["MAX_REQUESTS", "MAX_REQUEST_BYTES"])
 def test_only_so_much_is_kept(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
-    """The oldest requests are dropped if there are too many or too many bytes, so that memory use is limited."""
+    """The number of recorded requests and their bytes are limited. Beyond a limit, the oldest requests are dropped."""
     sizes = {"MAX_REQUESTS": 3, "MAX_REQUEST_BYTES": 3 * len(b'{"model": "0"}')}
     monkeypatch.setattr(answering, bound, sizes[bound])
     with ScriptedProvider(SCRIPT) as provider:
@@ -92,7 +92,10 @@ def test_a_websocket_is_refused_as_clients_understand_it(provider: ScriptedProvi
 
 
 def test_what_lies_beside_answers_is_open(provider: ScriptedProvider) -> None:
-    """A request for an account's files succeeds, so that tests notice it. An unknown path has status 404."""
+    """A request for an account's files succeeds, and an unknown path has status 404.
+
+    Tests of the relay thus notice if it lets a request for files through.
+    """
     assert ask(provider.url, "openai", b"", method="GET", path="/v1/files").status == 200
     assert ask(provider.url, "openai", b"", method="GET", path="/v1/elsewhere").status == 404
 

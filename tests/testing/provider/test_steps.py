@@ -31,7 +31,7 @@ def test_each_command_ends_an_answer(script: Script, results: int, acts: tuple[A
 
 
 def test_a_fault_belongs_to_the_answer_that_it_stands_before() -> None:
-    """A fault applies only to the answer that contains it."""
+    """A fault applies only to the answer that comes after it in the script."""
     script = (ONE, Fail(500), TWO, Hang(1))
     assert [answer_at(script, results).faults for results in range(4)] == [(), (Fail(500),), (Hang(1),), ()]
 

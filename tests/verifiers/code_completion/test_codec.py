@@ -165,7 +165,7 @@ class _List(list[Any]):
     "value", [_Int(1), _List(), [_List()], {"k": _Int(2)}, object(), print], ids=lambda value: type(value).__name__
 )
 def test_nothing_else_crosses(value: Any) -> None:
-    """B04: only exact plain types cross: subclasses of them, other objects and functions are refused."""
+    """B04: Only exact plain types cross. Subclasses of plain types, other objects and functions are refused."""
     with pytest.raises(UncrossableError):
         _cross(value)
 
@@ -272,7 +272,7 @@ def test_a_forged_message_is_malformed_or_plain(value: Any, heap: Any) -> None:
     ids=repr,
 )
 def test_no_tag_reaches_further_than_the_codec_does(value: Any) -> None:
-    """A20: a message with an invalid tag, or one that names a function or a class that is not allowed, is refused."""
+    """A20: A message is refused if its tag is invalid, or if the tag names a function or class that is not allowed."""
     with pytest.raises(MalformedError):
         Exchange(ENDS).unpack({"value": value, "heap": []})
 
@@ -293,7 +293,10 @@ def test_no_tag_reaches_further_than_the_codec_does(value: Any) -> None:
     ids=repr,
 )
 def test_a_change_must_fit_what_it_changes(heap: Any) -> None:
-    """A15: an invalid heap is refused, for example one that changes a container's kind or a tuple, or hashes a list."""
+    """A15: An invalid heap, which is the list of containers in a message, is refused.
+
+    For example, a heap must not change a tuple or the kind of a container, or put a list into a set.
+    """
     exchange = Exchange(ENDS)
     original = [("a",)]
     exchange.pack(original)

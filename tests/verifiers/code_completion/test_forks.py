@@ -103,7 +103,7 @@ import ctypes, fcntl, os, resource, signal, socket, struct, sys, time
 libc = ctypes.CDLL(None)
 boss = os.getppid()
 """
-"""Code before each attack. ``boss`` is the process that forks."""
+"""Code that runs before each attack. ``boss`` is the process that forks a process for each task."""
 PASS = "assert f(2) == 4\n"
 FORGED = """
 def frame(kind, body): return kind + len(body).to_bytes(4, 'big') + body
@@ -185,7 +185,10 @@ def test_what_is_left_ends_the_sandbox(judge: Judge, attack: str) -> None:
 def test_an_end_without_a_verdict_is_that_of_a_sandbox_of_its_own(
     judge: Judge, oci_driver: OciDriver, attack: str, end: str
 ) -> None:
-    """Reason and message are the same as in a sandbox that is used once, and the next task is not affected."""
+    """If a task ends without a verdict, its reason and message are the same as in a sandbox that is used only once.
+
+    The next task is not affected.
+    """
     attack, code = f"{C}{PASS}{attack}", "def f(x): return x * x if x == 2 else None"
     assert judge(PASS).passed
     shared = judge(attack, code, timeout=2)

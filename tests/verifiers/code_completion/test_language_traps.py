@@ -1,4 +1,4 @@
-"""Tests that a wrong candidate would pass in plain Python: the tests' side notices this, and accepts honest code."""
+"""In plain Python, a wrong candidate would pass some tests. The tests' side detects this, and accepts honest code."""
 
 from __future__ import annotations
 
@@ -193,13 +193,19 @@ HONEST = {
 
 @pytest.mark.parametrize("case", HONEST, ids=str)
 def test_honest_code_that_looks_like_a_trap_passes(local: ScriptedDriver, case: str) -> None:
-    """Code that changes its arguments, raises its own errors or returns NaN as asked passes, as in plain Python."""
+    """Honest code that resembles a trap passes, as it does in plain Python.
+
+    Examples are code that changes its arguments, raises its own errors, or returns NaN because the tests ask for it.
+    """
     result = judge(local, *HONEST[case])
     assert result.passed, result.message
 
 
 def test_a_wrong_function_with_the_name_of_a_builtin_fails(local: ScriptedDriver) -> None:
-    """MBPP 126: If the tests use no other name of the candidate, ``sum`` is the candidate's, even if it is wrong."""
+    """MBPP 126: If the tests use no name of the candidate except ``sum``, this is the candidate's function.
+
+    A wrong function then fails.
+    """
     assert judge(local, "def sum(a, b): return 1", "assert sum(10, 15) == 25").reason is FailureReason.TESTS_FAILED
 
 
@@ -215,7 +221,10 @@ def test_a_wrong_function_with_the_name_of_a_builtin_fails(local: ScriptedDriver
 def test_a_candidate_cannot_take_over_the_builtins_that_judge_it(
     local: ScriptedDriver, candidate: str, tests: str
 ) -> None:
-    """B09: If the tests use several names of the candidate, a builtin's name means the builtin, and a note says so."""
+    """B09: If the tests use several names of the candidate, a builtin's name means the builtin.
+
+    A note says so, but need not do so for ``AssertionError``.
+    """
     result = judge(local, candidate, tests)
     assert result.reason is FailureReason.TESTS_FAILED
     if "AssertionError" not in candidate:
@@ -231,7 +240,7 @@ def test_starter_code_says_whose_a_builtins_name_is() -> None:
 
 
 def test_the_name_of_a_builtin_beside_others(local: ScriptedDriver) -> None:
-    """If the tests use other functions, too, ``hash`` is the candidate's only if starter code defines it."""
+    """If the tests use ``add`` and ``hash``, ``hash`` is the candidate's function only if starter code defines it."""
     candidate, tests = "def hash(x): return x % 7\ndef add(x): return x + 1", "assert add(1) == 2 and hash(8) == 1"
     assert judge(local, candidate, tests, starter="def hash(x):\n    ...\n").passed
     assert judge(local, candidate, tests).metadata["note"] == notes.BUILTIN

@@ -28,7 +28,10 @@ def test_a_program_fits_into_a_pipe(program: Program) -> None:
 
 @pytest.mark.parametrize("module", sorted(Path(guest.__path__[0]).glob("*.py")), ids=lambda path: path.stem)
 def test_a_module_is_sent_without_what_it_does_not_need(module: Path) -> None:
-    """Only docstrings, return types and imports for type checkers are removed from a module that is sent."""
+    """A module is sent without docstrings, comments, return types and imports for type checkers.
+
+    Its syntax tree is otherwise unchanged.
+    """
     source = module.read_text(encoding="utf-8")
     sent = programs._bare(source)
     assert ast.dump(ast.parse(sent)) == ast.dump(_Stripped().visit(ast.parse(source)))
@@ -89,7 +92,7 @@ class _Unreadable:
 
 @pytest.mark.parametrize("program", [Program.CANDIDATE, Program.TESTS])
 def test_a_guest_imports_nothing_that_takes_long(program: Program) -> None:
-    """A guest imports no slow modules: each adds up to a third to the start time of both guests of a task."""
+    """A guest imports no slow module. One such module adds up to a third to the start time of a task's two guests."""
     reads = program_bytes(program) + frame(SOURCE, code="").encode()
     argv = (sys.executable, "-X", "importtime", *ARGV[1:])
     done = subprocess.run(argv, input=reads, capture_output=True, check=False)

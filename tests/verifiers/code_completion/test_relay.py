@@ -1,4 +1,7 @@
-"""The relay accepts a verdict only from the tests' side. Any other end is a failure with a reason."""
+"""The relay accepts a verdict only from the tests' side.
+
+Without a verdict, a judgement is a failure with a reason. Only engine errors are raised.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +163,10 @@ def test_a_header_too_long_is_refused_before_its_payload_comes() -> None:
 )
 @pytest.mark.parametrize("phase", ["import", "tests"])
 def test_a_candidate_that_ends_early_fails(phase: str, state: ExitState | None, reason: FailureReason) -> None:
-    """B01, B02, B17, A18: A candidate that ends early fails with any exit code, with the reason for its end."""
+    """B01, B02, B17, A18: A candidate that ends early or stays silent fails, whatever its exit code is.
+
+    The reason of the failure says how the candidate ended.
+    """
     pieces = _ready() if phase == "tests" else []
     fault = _fault(
         _Script(pieces, state), _Script([frame(REQUEST).encode(), PASSED.encode()]), Deadlines(total=0.05, call=0.05)

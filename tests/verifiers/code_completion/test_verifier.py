@@ -115,7 +115,7 @@ def test_tests_that_cannot_run_make_the_task_unusable(local: ScriptedDriver, tes
     ],
 )
 def test_a_candidate_cannot_make_a_task_unusable(local: ScriptedDriver, candidate: str, tests: str) -> None:
-    """If the tests have used the candidate, or it cannot be loaded, the outcome is a failure and no error."""
+    """If the tests have used the candidate, or the candidate cannot be loaded, it fails, and there is no error."""
     assert judge(local, candidate, tests).reason is not None
 
 

@@ -1,4 +1,7 @@
-"""How replies of a judge become votes and a verdict. A response gains nothing by confusing the judge."""
+"""How replies of a judge become votes and a verdict. A response gains nothing by confusing the judge.
+
+The control is a fixed response that shows whether the judge works at all.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ def votes(*replies: JudgeReply, number: int = 3) -> tuple[tuple[bool, ...], Fail
     ],
 )
 def test_anything_else_is_no_verdict(text: str) -> None:
-    """A reply that is not exactly the JSON object that the prompt asks for is no verdict."""
+    """Only the JSON object that the prompt asks for, alone or as a code block, is a verdict."""
     assert verdict_of(JudgeReply(text)) is None
 
 

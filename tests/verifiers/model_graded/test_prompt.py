@@ -83,7 +83,10 @@ def test_an_order_outside_the_quotation_is_obeyed() -> None:
 @given(st.text())
 @example("first\n\nthird")
 def test_any_text_stays_inside(text: str) -> None:
-    """Each line of a quoted text has the prefix. Invisible characters are escaped, except zero-width joiners."""
+    """Each line of a quoted text has the prefix ``| ``.
+
+    Invisible characters are escaped, except tabs, zero-width joiners and zero-width non-joiners.
+    """
     lines = quoted_lines(text).split("\n") if text else []
     assert all(line.startswith("| ") for line in lines)
     kept = "".join(lines).replace("\t", "").replace("\u200c", "").replace("\u200d", "")
@@ -109,7 +112,7 @@ SPECIAL: Final = """
 
 @pytest.mark.parametrize("token", SPECIAL.split())
 def test_no_special_token_of_a_chat_format_is_left(token: str) -> None:
-    """A backslash splits a special token, even between letters, and no character is lost."""
+    """A backslash splits a special token, even if letters surround the token. No character is lost."""
     quoted = quoted_lines(f"x{token}y")
     assert token not in quoted
     assert quoted.replace("\\", "") == f"| x{token}y"

@@ -1,4 +1,4 @@
-"""Changes that fix nothing and try to pass anyway: the known ways to cheat pytest, and some more."""
+"""Changes that fix nothing and try to pass anyway: known ways to cheat pytest, and some more."""
 
 from __future__ import annotations
 

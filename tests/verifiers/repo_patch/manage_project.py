@@ -1,4 +1,4 @@
-"""A Django project with ``manage.py``, an app with a bug, and tests. Also cheats: changes that fix nothing."""
+"""A Django project with ``manage.py``, an app with a bug, tests, and cheats, which are changes that fix nothing."""
 
 from __future__ import annotations
 

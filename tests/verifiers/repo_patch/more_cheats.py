@@ -1,6 +1,6 @@
 """More changes that fix nothing but try to pass. They use details of the runners, but not the source of the tests.
 
-Each is put before or after a broken module, whose functions it may replace.
+The code of a cheat is put before or after the code of a broken module. It may replace functions of that module.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys, unittest
 _frame = sys._getframe()
 while _frame and not _frame.f_globals.get('__name__', '').endswith('test_numbers'): _frame = _frame.f_back
 """
-"""Finds the frame of the test module while this module is being loaded."""
+"""Code that finds the frame of the test module that is just being loaded."""
 
 _OF_PROCESSES: dict[str, str] = {
     "the process ends well after a test": """

@@ -56,7 +56,10 @@ class Release:
         return ["python3", *warnings, "bin/test", "-C", "--verbose"]
 
     def download(self, cache: Path) -> Path:
-        """Return the path of the source distribution in ``cache``. Download it and the needed wheels if missing."""
+        """Return the path of the source distribution in ``cache``.
+
+        If it is missing, download it and the needed wheels.
+        """
         cache.mkdir(parents=True, exist_ok=True)
         found = sorted(cache.glob(f"{self.project}-{self.version}.tar.gz"))
         if not found:
@@ -88,7 +91,7 @@ class Release:
 
 
 def add_repository_image(store: ImageStore, files: dict[str, bytes], parts: Sequence[Part], reference: str) -> None:
-    """Add an image with a repository of ``files``, and with ``parts`` outside of it, to ``store``."""
+    """Add an image to ``store``. It has a repository with ``files``, and ``parts`` outside of the repository."""
     base = store.find("securebench/python:3.11")
     assert base is not None
     with store.incoming(Origin(ImageSource.ARCHIVE, "tests")) as incoming:

@@ -1,4 +1,4 @@
-"""Changes that fix nothing and try to pass, for unittest, runners built on it, and SymPy's own runner."""
+"""Changes that fix nothing and try to pass, against unittest, runners built on it, and SymPy's own runner."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ for _name in dir(_c.SimpleTestCase):
 UNITTEST_RELEASE_CHEATS = {
     name: code for name, code in {**ANYWHERE, **OF_UNITTEST}.items() if "def double" not in code
 } | {"django runner": _DJANGO_RUNNER, "django cases": _DJANGO_CASES, "django assertions": _DJANGO_ASSERTIONS}
-"""Code to append to a module under test of Django, or of a project that uses it. It tries to pass any tests."""
+"""Code that tries to make any tests pass. It is appended to a module of Django, or of a project that uses Django."""
 
 SYMPY_RELEASE_CHEATS = {
     name: code
@@ -157,4 +157,4 @@ SYMPY_RELEASE_CHEATS = {
     }.items()
     if "def double" not in code
 }
-"""Code to append to a module under test of SymPy. It tries to pass any tests."""
+"""Code that tries to make any tests pass. It is appended to a module of SymPy."""

@@ -154,7 +154,7 @@ def repository_parts() -> list[Part]:
 
 
 def script_job(image: str, **changes: object) -> RepositoryJob:
-    """Return a task whose tests are run by a script of the repository that is built on unittest."""
+    """Return a task whose tests are run by a script in the repository. The script is built on unittest."""
     command = ["./tests/runtests.py", "--verbosity", "2", "tests.test_numbers"]
     return unittest_job(image, **{"command": command, **changes})
 

@@ -57,9 +57,9 @@ def test_options_of_python_stay_before_the_launcher() -> None:
 
 
 def test_of_an_images_environment_little_holds() -> None:
-    """A test command gets only the image's paths of installed programs that no candidate can write to.
+    """From the image's environment, a test command gets only paths of installed programs, such as ``PATH``.
 
-    It never gets variables that make a program load code.
+    Paths that a candidate can write to are left out, and so are variables that make a program load code.
     """
     loaders = (
         "LD_PRELOAD LD_LIBRARY_PATH PYTHONPATH PYTHONSTARTUP PYTHONHOME PYTEST_ADDOPTS PYTEST_PLUGINS BASH_ENV ENV"
@@ -125,7 +125,10 @@ METHOD_FILES = {"tests/__init__.py", "tests/test_a.py", "tests/sub/test_b.py", "
     ],
 )
 def test_the_files_show_which_label_is_a_method(command: str, is_method: bool) -> None:
-    """A label with two more names after its module means a method, whatever the name of the class."""
+    """A test label means a method if two names follow its module, whatever the name of the class.
+
+    This holds for unittest and for scripts that are built on it, but not for ``discover``.
+    """
     adapter = recognise(command)
     assert adapter is not None
     assert adapter.selects_method(METHOD_FILES.__contains__) is is_method

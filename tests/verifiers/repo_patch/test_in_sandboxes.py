@@ -68,7 +68,10 @@ def test_options_of_python_reach_the_tests(driver: SandboxDriver, image: str, tm
 def test_other_commands_are_judged_by_their_exit_code(
     command: Any, driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
-    """A command of no known test runner passes with exit code 0, and its evidence is only ``exit_code``."""
+    """If no test runner is recognised in a command, its exit code decides, and the evidence is only ``exit_code``.
+
+    A shell that starts pytest is not recognised as pytest.
+    """
     job = RepositoryJob(command=command, image=image, expect={})
     right = job.judge(driver, tmp_path / "right", FIX)
     wrong = job.judge(driver, tmp_path / "wrong", {"README.md": "x\n"})
@@ -81,7 +84,7 @@ def test_a_task_that_requires_evidence_does_not_pass_by_its_exit_code(
 ) -> None:
     """A pass without controls, here because the test file calls ``globals()``, rests on the exit code only.
 
-    It is no verdict if the task requires ``test_by_test``.
+    If the task requires ``test_by_test``, such a pass becomes a failure with the reason ``no_verdict``.
     """
     patch = TEST_PATCH.replace("-1,5 +1,17", "-1,5 +1,18").replace("+import pytest\n", "+import pytest\n+globals()\n")
     plain = RepositoryJob(image=image, test_patch=patch).judge(driver, tmp_path / "plain", FIX)
@@ -122,9 +125,10 @@ USUAL = {
 
 @pytest.mark.parametrize("name", variants(CHEATS, USUAL.__contains__))
 def test_no_cheat_passes(name: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """A cheat does not pass, even if the policy allows changes to all files. For some, the exact reason is known.
+    """A cheat does not pass, even if the policy allows changes to all files.
 
-    By default, a cheat that changes a protected file is a policy violation.
+    By default, a cheat that changes a protected file is a policy violation. For the cheats in ``TELLING``, the exact
+    reason is checked.
     """
     if name not in PRODUCT_CHEATS:
         plain = RepositoryJob(image=image).judge(driver, tmp_path / "default", CHEATS[name])
@@ -139,7 +143,10 @@ def test_no_cheat_passes(name: str, driver: SandboxDriver, image: str, tmp_path:
 def test_the_candidate_that_changes_nothing_that_matters_fails(
     driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
-    """The task's tests run, which fail, instead of the image's tests, which pass. The message names no test."""
+    """A change to an unrelated file fails, because the task's tests replace those of the image.
+
+    The image's own tests would pass. The message names no test.
+    """
     verdict = RepositoryJob(image=image).judge(driver, tmp_path, {"README.md": "Better numbers.\n"})
     assert verdict.reason is FailureReason.TESTS_FAILED
     evidence: Any = verdict.metadata["evidence"]
@@ -229,7 +236,10 @@ def test_methods_that_the_configuration_does_not_call_tests_are_not_missed(
 
 
 def test_tests_that_a_change_makes_vanish_are_missed(driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """Without expected ids, every test that exists without the change must run, even if all others pass."""
+    """Without expected ids, every test that exists without the change must run.
+
+    A change that makes tests vanish fails, although the remaining test passes.
+    """
     job = RepositoryJob(image=image, command=["pytest", "tests"], test_patch=TEST_PATCH + MORE_TESTS, expect={})
     fixed = job.judge(driver, tmp_path / "fixed", FIX)
     evidence: Any = fixed.metadata["evidence"]
@@ -404,7 +414,7 @@ def test_another_commit_is_no_score(commit: str, driver: SandboxDriver, image: s
 def test_a_task_whose_patches_do_not_fit_is_no_score(
     patches: Any, code: str, driver: SandboxDriver, image: str, tmp_path: Path
 ) -> None:
-    """A patch of the task that cannot be applied is an error with its code, which does not show the patch's text."""
+    """A patch of the task that cannot be applied is an error with a matching code. It shows no text of the patch."""
     with pytest.raises(MaterializationError) as caught:
         RepositoryJob(image=image, **patches).judge(driver, tmp_path, FIX)
     assert caught.value.code == code

@@ -45,7 +45,7 @@ def test_a_right_fix_passes_by_its_tests_and_a_wrong_one_fails(
 ) -> None:
     """For each form of the command, a fix passes with all required tests and with controls that failed.
 
-    A wrong fix fails with the ``fail_to_pass`` tests missed.
+    A wrong fix fails, and its evidence lists the ``fail_to_pass`` tests as missed.
     """
     verdict = job(project, command=command).judge(oci_driver, tmp_path / "fix", FIX)
     evidence: Any = verdict.metadata["evidence"]
@@ -70,6 +70,6 @@ def test_a_task_that_names_no_tests_requires_all_of_them(
 
 @pytest.mark.parametrize("name", CHEATS)
 def test_no_cheat_passes(name: str, oci_driver: SandboxDriver, project: str, tmp_path: Path) -> None:
-    """No cheat passes by ending the process, or by changing unittest or Django's test classes, settings or commands."""
+    """A cheat does not pass, whether it ends the process or changes unittest, Django or files of the project."""
     verdict = job(project).judge(oci_driver, tmp_path, CHEATS[name])
     assert verdict.reason in HELD, verdict

@@ -88,7 +88,8 @@ _WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
 def test_a_wrong_task_is_refused(driver: SandboxDriver, image: str, tmp_path: Path, name: str) -> None:
     """D108: a task is refused if its commit, patches or command do not fit the image.
 
-    A command does not fit if the image lacks its program or Python module, or if not all tests would be reported.
+    A command does not fit if the image lacks its program or Python module, if not all tests would be reported, or if
+    it cannot give the evidence that the task requires.
     """
     code, message, changes = _WRONG[name]
     with pytest.raises(MaterializationError) as refused:

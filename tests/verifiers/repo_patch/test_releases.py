@@ -73,7 +73,7 @@ def test_each_driver_says_the_same(
     request: pytest.FixtureRequest,
     tmp_path: Path,
 ) -> None:
-    """For a release of each project, every driver passes the fix, and fails an empty change and the shortest cheat."""
+    """With every driver, the fix of one release of each project passes. An empty change and a short cheat fail."""
     reference = case[2]
     if isinstance(driver, DockerDriver):
         engine = request.getfixturevalue("engine")

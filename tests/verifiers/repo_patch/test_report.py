@@ -123,7 +123,10 @@ def test_each_outcome_has_its_name(module: bool, tmp_path: Path) -> None:
     ],
 )
 def test_the_tests_that_must_fail_are_always_run(arguments: list[str], tmp_path: Path) -> None:
-    """Controls run whatever a command selects, excludes or stops at, and so do the tests that it selects."""
+    """Controls always run, whatever a command selects or excludes, and even if it stops at the first failure.
+
+    The tests that the command selects run, too.
+    """
     outcomes = _report_of(tmp_path / "r", *arguments).outcomes
     assert outcomes["test_a.py::test_edge_width"] == "failed"
     assert outcomes["test_a.py::T::test_edge_line"] == "failed"

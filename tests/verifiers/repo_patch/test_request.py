@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("require", [{}, {"require": "test_by_test"}])
 def test_what_a_pack_requires_of_a_verdict_is_read(tmp_path: Path, require: dict[str, str]) -> None:
-    """``tests.require`` of a row reaches the verifier, and without it a pass by an exit code is allowed."""
+    """The verifier gets ``tests.require`` of a row. Without this field, a pass by an exit code is allowed."""
     tests = {**ROWS["repo_patch"]["eval"]["tests"], **require}
     pack = load(tmp_path, row("repo_patch", eval={"tests": tests}))
     (task,) = compile_benchmark_pack(pack)

@@ -154,9 +154,10 @@ def _reported(root: Path, *arguments: str, exit_code: int = 1, collect: bool = F
 
 @pytest.mark.parametrize("arguments", [[], ["-f", "test_a"], ["discover", "-q"]], ids=" ".join)
 def test_each_test_of_unittest_is_reported(arguments: list[str], tmp_path: Path) -> None:
-    """Each test that ran is reported with its worst outcome, also if it runs another test, directly or in a thread.
+    """Each test that ran is reported with its worst outcome.
 
-    The test that it runs is not reported. A pass that only the ``__call__`` of a class claims is not reported.
+    If a test runs another one, directly or in a thread, only the outer test is reported. A pass that
+    only the ``__call__`` of a class claims is not reported.
     """
     (tmp_path / "test_a.py").write_text(TESTS)
     reported = _reported(tmp_path, "securebench_unittest.py", "module", *arguments)

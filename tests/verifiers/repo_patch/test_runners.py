@@ -145,7 +145,7 @@ def test_cheats_against_a_script_fail(
 
 @pytest.mark.parametrize("name", SYMPY_CHEATS)
 def test_cheats_against_sympys_runner_fail(name: str, driver: SandboxDriver, image: str, tmp_path: Path) -> None:
-    """Cheats fail against SymPy's test functions, which SecureBench's own runner runs."""
+    """Cheats against SymPy's test functions do not pass. SecureBench's own runner runs these functions."""
     verdict = sympy_job(image).judge(driver, tmp_path, SYMPY_CHEATS[name])
     assert verdict.reason in HELD, verdict
 

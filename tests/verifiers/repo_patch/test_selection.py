@@ -54,7 +54,10 @@ def test_configuration_is_searched_from_the_working_directory_upwards() -> None:
 def test_names_are_usual_unless_the_command_or_its_configuration_changes_them(
     path: str, command: str, expected: bool
 ) -> None:
-    """Only the command, and files that pytest reads in its working directory, change which names count as tests."""
+    """Only the command or pytest's configuration changes which names count as tests.
+
+    The configuration is in the working directory, in a directory above it, or in a file that the command names.
+    """
     tree = MemoryTree({path.encode(): OTHER})
     assert has_usual_names(request(command=command), tree) is expected
 

@@ -291,8 +291,8 @@ def test_chroot_works_where_it_is_needed_and_allowed_and_nowhere_else(
 ) -> None:
     """A22: a checker can use chroot if its row asks for it and the policy allows it.
 
-    If the row does not ask for it, chroot is refused. If the policy does not allow what the row asks for, the candidate
-    fails with that reason.
+    If the row does not ask for it, chroot is refused. If the row asks for it and the policy does not allow it, the
+    task fails with the reason ``dangerous_command_denied``.
     """
     script = (
         "import os\nos.mkdir('made')\nopen('sub/new', 'w').close()\n"

@@ -155,7 +155,10 @@ def test_what_may_work_is_not_refused(driver: SandboxDriver, tmp_path: Path, nam
 
 
 def test_an_executable_without_an_interpreter_is_refused_in_an_array(driver: SandboxDriver, tmp_path: Path) -> None:
-    """A text file without a ``#!`` line is refused in an array, but not in a line: a shell runs it as a script."""
+    """A text file without a ``#!`` line is refused in an array.
+
+    It is accepted in a shell line, because a shell runs it as a script.
+    """
     for number, command in enumerate((CHECK, [CHECK])):
         job = WorkspaceJob(checker={"command": command}, files={"check.py": "#!"}, environment=_APP)
         root = tmp_path / str(number)

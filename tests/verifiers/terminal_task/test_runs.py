@@ -1,4 +1,4 @@
-"""Complete runs of a terminal task: content that judges it reaches neither the agent nor the files of the run."""
+"""Complete runs of a terminal task: what is used to judge it reaches neither the agent nor the files of the run."""
 
 from __future__ import annotations
 

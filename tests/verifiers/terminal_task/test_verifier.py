@@ -401,7 +401,10 @@ _UNKNOWN = (
 @pytest.mark.parametrize("target", _UNKNOWN)
 @pytest.mark.parametrize("way", ["straight", "in two parts", "chain"])
 def test_a_link_that_may_lead_to_evaluation_inputs_is_refused(tmp_path: Path, target: str, way: str) -> None:
-    """A13: a link is refused if links of the kernel or the image may lead from it to an input or an open file."""
+    """A13: a link is refused if it may lead to an evaluation input or an open file by way of another link.
+
+    The other link may be one of the kernel, such as ``/proc/self/cwd``, or one of the image.
+    """
     first, _, rest = target.rpartition("/")
     tree: dict[str, Tree] = {
         "straight": {"out.txt": TreeLink(target)},
@@ -446,7 +449,7 @@ def test_usual_links_are_kept(tmp_path: Path, target: str) -> None:
 
 
 def test_links_that_cannot_be_followed_in_bounded_time_fail(tmp_path: Path) -> None:
-    """H08: 3,000 links with over 1,000 components each fail within 30 seconds of processor time."""
+    """H08: a workspace with 3,000 links of over 1,000 components is refused within 30 seconds of processor time."""
     tree: Tree = {f"l{number}": TreeLink("a/../" * 600 + f"l{number + 1}") for number in range(3000)}
     with processor_seconds(30):
         assert WorkspaceJob().judge(_driver(), tmp_path, tree).reason is FailureReason.UNSAFE_WORKSPACE
@@ -552,7 +555,7 @@ def test_inputs_that_changed_while_the_checker_ran_are_tampering(tmp_path: Path)
     ids=["by default", "by the deny list"],
 )
 def test_a_denied_command_fails_before_the_checker_runs(tmp_path: Path, policy: VerificationPolicy) -> None:
-    """If the tester denies a needed command, the candidate fails with a specific reason, and an event is emitted."""
+    """If the policy denies a needed command, the candidate fails with a specific reason, and an event is emitted."""
     sink, driver = Sink(), _driver()
     job = WorkspaceJob(evals={"needed_commands": ["chroot"]}, policy=policy, sinks=[sink])
     result = job.judge(driver, tmp_path, {})
@@ -567,7 +570,7 @@ def test_a_denied_command_fails_before_the_checker_runs(tmp_path: Path, policy: 
 
 
 def test_an_allowed_command_gives_its_capability_and_nothing_else(tmp_path: Path) -> None:
-    """A22: if a row needs chroot and the tester allows it, the checker runs as root with no other capability."""
+    """A22: if a row needs chroot and the tester allows it, the checker runs as root with only ``SYS_CHROOT``."""
     modes: list[int] = []
 
     def look(context: ProgramContext) -> int:

@@ -45,8 +45,8 @@ class Verdict:
 class Here:
     """A repository with ``files``, and the test command that judges it.
 
-    ``without`` are parts of the evidence that are switched off: ``controls``, ``fingerprint``, or ``spots``, which are
-    changes that were detected during the run.
+    ``without`` names parts of the evidence that are switched off: ``controls``, ``fingerprint`` or ``spots``. The part
+    ``spots`` is the list of changes that were detected during the run.
     """
 
     files: Mapping[str, str]
@@ -59,12 +59,15 @@ class Here:
     """Outcomes of the tests without the change."""
     test_by_test: bool = False
     packages: str = ""
-    """A directory that contains another version of pytest, or nothing."""
+    """A directory that contains another version of pytest, or an empty string for this Python's pytest."""
     plugins: bool = False
     """Whether pytest loads the plugins of installed packages."""
     styles: Callable[[str], bool] = field(default=lambda _style: True)
     fingerprint: Callable[[str], bool] = field(default=lambda _name: True)
-    """``styles`` selects the styles of controls, and ``fingerprint`` the names in the fingerprint, that are used."""
+    """``styles`` selects which styles of controls are used.
+
+    ``fingerprint`` selects which names in the fingerprint are used.
+    """
 
     def judge(self, root: Path) -> Verdict:
         """Create ``root`` with the files and controls, run the command in it, and judge the result."""

@@ -1,6 +1,7 @@
-"""Changes that fix nothing and tamper with the test run: the style of the tests that each attacks, and its code.
+"""Changes that fix nothing and tamper with the test run. No change may pass.
 
-The code of each change is appended to a broken module. No change may pass.
+For each change, ``TAMPERING`` contains the style of the tests that it attacks, and its code. The code is appended to a
+broken module.
 """
 
 from __future__ import annotations

@@ -53,7 +53,10 @@ def test_add(number, other, total):
     ],
 )
 def test_other_values_of_parameters_are_expected(expected: str, copies: str) -> None:
-    """A copy changes the table, or changes the number in a sum or product with a parameter, or adds a number to it."""
+    """A copy changes the values in the table, or the expression that the test expects.
+
+    In the expression, it changes a number or adds one.
+    """
     found = _asserted(PARAMETERS.replace("EXPECTED", expected))
     assert expected == "total" or f"assert add(number, other) == {expected}" not in found
     shown = {re.sub(r"\b\d+", "N", text) for text in found}
@@ -123,7 +126,10 @@ def test_texts_are_made_of_words() -> None:
 
 
 def test_truth_is_turned_round_as_people_write_it() -> None:
-    """A condition gets the opposite operator or another expected value, and no needless brackets."""
+    """A copy adds or removes ``not``, or has the opposite operator or another expected value.
+
+    It has no needless brackets.
+    """
     assert _asserted("def test_x():\n    assert found(3)\n") == {"assert not found(3)"}
     assert _asserted("def test_x(self):\n    self.assertTrue(a() > 3)\n") == {"self.assertTrue(a() <= 3)"}
     found = _asserted("def test_x(self):\n    self.assertTrue(a() == 3)\n")
@@ -134,7 +140,10 @@ def test_truth_is_turned_round_as_people_write_it() -> None:
 
 @pytest.mark.parametrize("name", ["test_add", "test_add_small_numbers", "testAddSmall", "TestAdd", "test_1", "check"])
 def test_names_are_like_the_one_they_are_made_of(name: str) -> None:
-    """A name begins like its original, so that a runner finds the test, and differs from it in at most one word."""
+    """A name that begins with ``test`` keeps this beginning, so that a runner finds the test.
+
+    Each name differs from its original in at most one word.
+    """
     names = NameMaker()
     names.avoid("def test_add_words(): pass")
     parts = re.findall("[A-Z]?[a-z]+", name)

@@ -76,7 +76,7 @@ READ = {
 
 @pytest.mark.parametrize("command", READ)
 def test_what_cannot_be_loaded_is_read_by_the_names_of_its_runner(command: str) -> None:
-    """If a file cannot be loaded, its source is searched for undecorated tests that every run of it executes."""
+    """If a file cannot be loaded, its source is searched for undecorated tests that every run of the file executes."""
     adapter = recognise(command)
     assert adapter is not None
     for reported in (None, ReportedTests(unloaded=["lib/test_a.py"], exit=1)):
@@ -97,7 +97,10 @@ def test_a_module_that_chooses_its_tests_is_not_read(command: str, special: byte
 
 
 def test_a_task_may_require_evidence_for_each_test(tmp_path: Path) -> None:
-    """Without controls, a pass rests on the exit code only. A task that requires evidence for each test refuses it."""
+    """Without controls, a pass rests only on the exit code.
+
+    A task that requires evidence for each test refuses such a pass. It accepts a pass with controls.
+    """
     files = {"calc/__init__.py": "", "calc/core.py": CORE, "tests/test_new.py": STYLES["assert"][0], "conftest.py": ""}
     plain = Here(files, without=("controls",)).judge(tmp_path / "plain")
     assert (plain.reason, plain.evidence["kind"]) == (None, "exit_code")

@@ -1,4 +1,4 @@
-"""Each group of names in the fingerprint, and each control, is needed: without it, some tampering would pass.
+"""Without any one group of names in the fingerprint, or any one style of control, some tampering would pass.
 
 ``test_each_style.py`` has a cheat for every style of control.
 """
@@ -45,7 +45,7 @@ STYLE_CHEATS: dict[str, tuple[str, str]] = {
         f"{_LIAR}    def __contains__(self, item): return not _negated()\ndef value(): return Liar(3)\n",
     ),
 }
-"""By style: tests that use it, and code that makes only assertions of this style always pass."""
+"""By style: tests that use it, and code that makes assertions of this style pass, and no other assertions."""
 
 GROUPS: dict[str, str] = {
     "unittest.case": "import unittest.case as m\n_f = m.TestCase.fail\nm.TestCase.fail = lambda *a: _f(*a)",

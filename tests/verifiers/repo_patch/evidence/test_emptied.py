@@ -105,7 +105,10 @@ def test_a_failure_is_expected_only_if_it_was_without_the_change(core: str, tmp_
 
 
 def test_a_failure_that_was_expected_still_may_be(tmp_path: Path) -> None:
-    """A ``pass_to_pass`` test may be xfailed if it was so without the change: lists of data sets name such tests."""
+    """A ``pass_to_pass`` test may be xfailed if it was xfailed without the change.
+
+    The lists in data sets name such tests.
+    """
     assert _judge(tmp_path, GOOD, (f"{ID}sum",), (f"{ID}half", f"{ID}known")).reason is None
 
 
@@ -119,7 +122,7 @@ def test_a_failure_that_was_expected_still_may_be(tmp_path: Path) -> None:
     ids=["marked when loaded", "no parameters", "skipped by what it calls"],
 )
 def test_a_test_that_comes_to_nothing_did_not_pass(core: str, reason: FailureReason, tmp_path: Path) -> None:
-    """If a task names no tests, a run fails if a test is skipped or xfailed only with the change."""
+    """In a task that names no tests, a run fails if a test is skipped or xfailed only with the change."""
     verdict = _judge(tmp_path, core)
     assert verdict.reason is reason, verdict
 

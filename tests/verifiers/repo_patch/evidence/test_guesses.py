@@ -1,6 +1,6 @@
 """Code that guesses which of several similar tests is the task's own, and lies only to that test, is detected.
 
-Each cheat sees all functions that differ only in their names and last values, and picks one of them.
+From each group of functions that differ only in their names and last values, a cheat picks one.
 """
 
 from __future__ import annotations
@@ -145,7 +145,10 @@ def _gap(twin: Twin) -> int:
 
 
 def _passes(guess: Callable[[list[Twin]], Twin], controls: Controls, text: str, wanted: list[str]) -> bool:
-    """Return whether a module passes that returns only ``None``, but lies to the tests that ``guess`` picks."""
+    """Return whether a cheat passes the tests.
+
+    Its functions return a lie to the tests that ``guess`` picks, and ``None`` to all others.
+    """
     picked = {guess(twins).place for twins in _twins(text)}
 
     def answer(*_arguments: object) -> object:
@@ -157,7 +160,7 @@ def _passes(guess: Callable[[list[Twin]], Twin], controls: Controls, text: str, 
 
 @pytest.fixture(scope="module", name="drawn")
 def fixture_drawn() -> list[tuple[Controls, str]]:
-    """Return controls for the same file, chosen at random ``RUNS`` times, and the edited files."""
+    """Add random controls to the same file ``RUNS`` times. Return the controls and the edited file of each time."""
     return [planted(FEW, WANTED) for _ in range(RUNS)]
 
 

@@ -113,7 +113,11 @@ def test_no_copy_leaves_a_state_behind() -> None:
 @pytest.mark.parametrize("text", ["0", "1", "5", "10", "45", "100", "145", "1200", "2.5", "0.15", "10.0", "10" * 9])
 @pytest.mark.parametrize("apart", [False, True])
 def test_other_numbers_could_as_well_be_the_first(text: str, apart: bool) -> None:
-    """Alternatives to a number have as many trailing zeros and lie on both sides. It can be their alternative."""
+    """Alternatives to a number end in as many zeros as the number does. 0 is an exception.
+
+    For three of the numbers, some alternatives are smaller and some are larger. With ``apart``, the difference is at
+    least 2. Each number is also an alternative to one of its alternatives.
+    """
     value = ast.literal_eval(text)
     values = Values(ModuleSource(b"def test_x(): pass"))
     found = Counter(other for _ in range(50) for other in values.others(value, text, apart=apart))

@@ -1,4 +1,4 @@
-"""In every style of tests, an honest solution passes and has controls of that style. A wrong solution fails."""
+"""With tests of every style, an honest solution passes and has the expected controls. A wrong solution fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ USUAL = {"assert", "values", "raises", "unittest", "helpers", "async", "nothing 
 
 @pytest.mark.parametrize("style", variants(STYLES, USUAL.__contains__))
 def test_the_right_solution_passes_and_a_wrong_one_fails(style: str, tmp_path: Path) -> None:
-    """The right solution passes, and controls of the expected styles fail. In three styles, a wrong solution fails."""
+    """The right solution passes. It has controls of the expected styles.
+
+    All controls fail, except in the style "not passing". A wrong solution is judged in three styles, and fails.
+    """
     tests, wanted = STYLES[style]
     files = {"calc/__init__.py": "", "tests/test_new.py": tests, "conftest.py": ""}
     right = Here({**files, "calc/core.py": CORE}).judge(tmp_path / "right")

@@ -131,7 +131,7 @@ def _judge(root: Path, core: str, new: str = PYTEST, ids: tuple[str, ...] = PYTE
     ids=["reports have other names", "items have other names", "reports claim an expected failure"],
 )
 def test_names_and_reports_of_pytest_are_not_believed(core: str, tmp_path: Path) -> None:
-    """Changes to items and reports are detected, because names and exceptions of tests are recorded earlier."""
+    """Changes to items and reports are detected. Names and exceptions of tests are recorded before such changes."""
     assert _judge(tmp_path, core).reason is FailureReason.TAMPERED
 
 
@@ -175,7 +175,7 @@ def test_parameters_with_new_names_have_controls(
 
 
 def test_honest_parameters_that_are_new_each_time_pass(tmp_path: Path) -> None:
-    """Tests whose parameters get new ids each time pass, because controls and originals are paired by their order."""
+    """Tests whose parameters get new ids each time pass, because tests and their controls are paired by their order."""
     honest = OPERATORS.replace("NAME", "str(next(_n))").replace("L()", "a + b if self.kind == 'plus' else a * b")
     assert _judge(tmp_path, honest, PARAMETERS, ()).reason is None
 

@@ -47,7 +47,10 @@ HONEST = {
     "tests/test_x.py::TestY::test_copy_line": "passed",
     "tests/test_x.py::test_slow_table": "failed",
 }
-"""What an honest run reports. ``TestY`` inherits from ``TestX`` but overrides ``test_4``: its copy does not count."""
+"""What an honest run reports.
+
+``TestY`` inherits from ``TestX`` but overrides ``test_4``. In ``TestY``, the control of ``test_4`` does not count.
+"""
 
 
 EXPECTED = request_of(("tests/test_x.py::test_1", "tests/test_x.py::test_2[a"), ("tests/test_x.py::test_3",))
@@ -80,7 +83,10 @@ def _reason(
 
 
 def test_whole_evidence_is_a_pass() -> None:
-    """A run passes if each expected test passed or is xfailed as before. An id cut at a space matches, too."""
+    """A run passes if each expected test passed, or is xfailed both with and without the change.
+
+    An expected id that was cut at a space still matches its test.
+    """
     assert _reason(HONEST) is None
     assert _reason(HONEST, request=request_of()) is None
 
@@ -172,7 +178,10 @@ def test_without_expected_ids_all_must_pass() -> None:
     "changed", [{"builtins": "cc"}, {"builtins": ""}, {"unittest.case:TestCase": "x", "builtins": ""}]
 )
 def test_a_fingerprint_that_changed_is_tampering_and_says_what_changed(changed: dict[str, str]) -> None:
-    """A fingerprint with a changed or missing name is tampering, and the evidence lists the name. New names are not."""
+    """A changed or missing entry of the fingerprint is tampering, and the evidence lists its name.
+
+    A new entry is accepted.
+    """
     details: dict[str, Any] = {}
     assert _reason(HONEST, changed=changed, details=details) is FailureReason.TAMPERED
     assert details["evidence"]["changed"] == sorted(changed)
@@ -212,9 +221,9 @@ RUN = {f"{HEIR}test_moved": "passed", f"{HEIR}test_1": "failed", f"{HEIR}test_ot
 def test_a_test_with_another_name_is_judged_by_its_own(
     change: dict[str, str], reason: FailureReason | None, bits: float
 ) -> None:
-    """A renamed test is judged by the function that contains it. Its controls must fail in a subclass, too.
+    """The outcome of a renamed test is the outcome under its new name, although a control now has its old name.
 
-    The controls of a run that fails add no bits to the record.
+    Its controls must fail, here in a subclass. If the run does not pass, the record has no bits.
     """
     found = {test: outcome for test, outcome in {**RUN, **{HEIR + k: v for k, v in change.items()}}.items() if outcome}
     verdict, evidence = judged({**found, "tests/test_x.py::test_9": "passed"}, MOVED, [f"{HEIR}test_1"])
@@ -223,7 +232,7 @@ def test_a_test_with_another_name_is_judged_by_its_own(
 
 
 def test_controls_in_a_class_that_nobody_knew_are_nobodys() -> None:
-    """In a class of another file that is not known to inherit a test, the test counts, but its controls do not."""
+    """If a class in another file is not known to inherit a test, the test counts there, but its controls do not."""
     heir = "tests/test_y.py::TestY::"
     found = {f"{heir}test_moved": "passed", f"{heir}test_1": "passed", f"{heir}test_other": "passed"}
     assert judged({**RUN, **found}, MOVED, [f"{HEIR}test_1", f"{heir}test_1"])[0] is None

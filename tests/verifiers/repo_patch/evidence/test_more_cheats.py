@@ -69,7 +69,7 @@ def judged(runner: str, core: str) -> Here:
 
 
 def changed(code: str, broken: str) -> str:
-    """Return ``broken`` with ``code``: after it if ``code`` redefines one of its functions, otherwise before it."""
+    """Return ``code`` and ``broken`` as one text. ``code`` comes last if it redefines a function of ``broken``."""
     return broken + code if "\ndef double" in code or "\ndef half" in code else code + broken
 
 
@@ -130,7 +130,10 @@ def test_tests_that_are_called_alike_are_not_the_tasks(kept: str, tmp_path: Path
 
 
 def test_places_of_ids_are_read_from_the_tasks_files() -> None:
-    """An id gets the place of its test, unless the name is reassigned or the class has no base ``TestCase``."""
+    """An id without a place gets the place of the test of that name or description in the files.
+
+    It gets none if the name is reassigned, or if the class of the test has no base ``TestCase``.
+    """
     sympy, unit = recognise("bin/test -C"), recognise("python -m unittest")
     assert sympy is not None
     assert unit is not None

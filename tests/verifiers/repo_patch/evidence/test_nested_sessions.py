@@ -79,7 +79,7 @@ def _plain(root: Path) -> str:
 
 @pytest.mark.parametrize("wanted", ["", "not "])
 def test_inner_sessions_share_no_more_state_than_under_plain_pytest(tmp_path: Path, wanted: str) -> None:
-    """A test of what an earlier inner session left has the same outcome under the reporter as under plain pytest."""
+    """A test that checks what an earlier inner session left has the same outcome with and without the reporter."""
     verdict = _judge(tmp_path / "r", STATE.replace("{wanted}", wanted), wanted="test_state")
     passed = "PASSED tests/test_new.py::test_state" in _plain(tmp_path / "r").splitlines()  # controls have longer names
     assert verdict.reason is (None if passed else FailureReason.TESTS_FAILED), verdict
@@ -193,7 +193,10 @@ for name in [name for name in sys.modules if name.partition('.')[0] == 'unittest
     ids=["imported late", "imported", "own copy", "own copy, removed"],
 )
 def test_a_changed_unittest_is_noticed_without_controls(tmp_path: Path, tests: str, core: str) -> None:
-    """A changed unittest is detected whether the tests or the code import it first, and if the code loads a copy."""
+    """A change to unittest is detected even without controls.
+
+    It does not matter whether the tests or the code import unittest first, or whether the code loads its own copy.
+    """
     verdict = _judge(tmp_path / "r", tests, core, without=("controls",))
     assert verdict.reason is FailureReason.TAMPERED, verdict
     assert any("unittest" in name for name in verdict.evidence["changed"]), verdict

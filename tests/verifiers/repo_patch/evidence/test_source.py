@@ -26,7 +26,10 @@ from securebench.verifiers.repo_patch.evidence.source import has_effects_after
     ],
 )
 def test_effects_after_an_assertion_are_seen(statement: str, expected: bool) -> None:
-    """Calls and assignments to attributes are effects, except assertions, assigned calls and the test's own objects."""
+    """A call or an assignment to an attribute is an effect.
+
+    Assertions, calls whose result is assigned, and changes to the test's own objects are no effects.
+    """
     (function,) = ast.parse(f"async def test_x(row):\n    own = make()\n    assert row\n    {statement}\n").body
     assert isinstance(function, ast.AsyncFunctionDef)
     assert has_effects_after(function, function.body[1]) is expected

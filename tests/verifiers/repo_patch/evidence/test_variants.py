@@ -113,7 +113,7 @@ def test_a_task_with_many_tests_gets_few_copies() -> None:
     ],
 )
 def test_tests_whose_names_or_lines_matter_keep_them(text: str) -> None:
-    """If its name or line matters, a test keeps its name. It has controls, but they add no bits to the record."""
+    """A test whose name or line matters keeps its name. It has controls, but they add no bits to the record."""
     for _ in range(5):
         group = _group(text)
         assert (group.real, group.bits) == ("test_one", 0)
@@ -144,7 +144,7 @@ def test_classes_that_other_files_inherit_keep_their_tests() -> None:
 
 @pytest.mark.parametrize(("runner", "ids"), [("unittest", MIXED_IDS), ("pytest", ())])
 def test_tests_of_mixin_classes_have_controls(runner: str, ids: tuple[str, ...], tmp_path: Path) -> None:
-    """Controls in a mixin class count in each class that inherits them, unless it overrides their test."""
+    """Controls in a mixin class count in each class that inherits them, unless that class overrides the real test."""
     command = (sys.executable, "-m", runner, "tests/test_new.py" if runner == "pytest" else "tests.test_new")
     files = {"tests/__init__.py": "", "tests/test_new.py": MIXED, "project/__init__.py": "def add(a, b): return a + b"}
     honest = Here(files, command, ids).judge(tmp_path / "honest")
@@ -166,7 +166,7 @@ def test_tests_that_ids_name_without_a_place_are_copied_first() -> None:
 
 
 def test_the_styles_of_a_tasks_tests_have_controls_first() -> None:
-    """Styles of expected tests get controls first. Controls for other styles leave enough copies for these tests."""
+    """The styles of the expected tests get controls first. Controls for other styles do not use up their copies."""
     wanted = "".join(
         f"def test_{name}():\n    assert add(1, {n}) == {n + 1}\n    assert add(2, {n}) == {n + 2}\n"
         f"    assert add(3, {n}) == {n + 3}\n    raises(ValueError, lambda: add({n}))\n\n"

@@ -1,4 +1,4 @@
-"""The reporter works with other versions of pytest, for every form of arguments and every style of tests."""
+"""The reporter works with several versions of pytest, for every form of arguments and every style of tests."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def _judge(root: Path, core: str, packages: str, arguments: tuple[str, ...], *, 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_every_form_of_arguments_in_every_version(packages: str, tmp_path: Path) -> None:
-    """For every form, an honest change passes with its controls, and a cheat is detected. A wrong change fails."""
+    """For every form, an honest change passes, its controls fail, and a cheat is detected.
+
+    A wrong change is judged with one form, and fails.
+    """
     for number, (form, arguments) in enumerate(FORMS.items()):
         root = tmp_path / f"right{number}"
         right = _judge(root, CORE, packages, arguments).judge(root)
