@@ -48,7 +48,7 @@ def test_an_empty_answer_fails(task_id: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "answer"), _cases({name: cheats_of(name) for name in CHEATS}))
 def test_a_cheat_never_passes(name: str, answer: str, tmp_path: Path) -> None:
-    """E01 to E09: lists, hedges, negations, look-alike letters, blank answers and odd numbers never pass."""
+    """E01 to E09: lists, hedges, negations, look-alike letters, blank answers and numbers like ``nan`` never pass."""
     result = judged(TASKS[f"text-smoke/{name}"], answer, ScriptedDriver(), tmp_path)
     assert result.reason is not None
     assert result.score == 0.0

@@ -75,7 +75,7 @@ def test_a_terminal_shows_every_value_whole(runs: list[Path], width: int, is_tab
 
 
 def test_json_has_every_task_that_differs(runs: list[Path]) -> None:
-    """JSON output has the ids of all tasks that only one agent solved, and the help says so."""
+    """JSON output has the ids of all tasks whose pass rates differ, and the help says so."""
     assert "the ids of all tasks whose pass rates differ" in " ".join(_compare("--help").output.split())
     (found,) = json.loads(_compare(*runs, "--json").output)
     assert found["only_b"] == [f"made-up/task-{number:05}" for number in range(3, 8)]

@@ -225,9 +225,9 @@ GONE = ProbeReport(trouble=Trouble.UNREACHABLE, is_connected=False, message="no 
 @pytest.mark.parametrize(
     ("provider", "report", "code", "hint"),
     [
-        ({"base_url": "http://h"}, NOT_HERE, "provider-rejected", "{place}.base_url: does it end in /v1?"),
+        ({"base_url": "http://h"}, NOT_HERE, "provider-rejected", "{place}.base_url: should it end in /v1?"),
         ({"base_url": "http://h/v1/"}, NOT_HERE, "provider-rejected", "{place}.base_url"),
-        ({"base_url": "http://h/v1", "dialect": "gemini"}, NOT_HERE, "provider-rejected", "does it end in /v1beta?"),
+        ({"base_url": "http://h/v1", "dialect": "gemini"}, NOT_HERE, "provider-rejected", "should it end in /v1beta?"),
         ({"base_url": "http://h", "dialect": "messages"}, NOT_HERE, "provider-rejected", "{place}.base_url"),
         ({}, NOT_HERE, "provider-rejected", "{place}.model"),
         ({"base_url": "http://h/v1"}, GONE, "provider-unreachable", "HTTPS_PROXY, and {place}.base_url"),

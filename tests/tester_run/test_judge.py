@@ -196,7 +196,10 @@ def test_a_wrong_address_is_found_first(tmp_path: Path) -> None:
         (tmp_path / "tester.yaml").write_text(json.dumps(config))
         with pytest.raises(ConfigError, match=r"405 \(request to http://.*/chat/completions") as raised:
             judged(tmp_path, RIGHT)
-    assert (raised.value.code, raised.value.hint) == ("provider-rejected", "check judge.base_url: does it end in /v1?")
+    assert (raised.value.code, raised.value.hint) == (
+        "provider-rejected",
+        "check judge.base_url: should it end in /v1?",
+    )
     with pytest.raises(ProviderError) as gone:
         judged(tmp_path, RIGHT)
     assert gone.value.code == "provider-unreachable"

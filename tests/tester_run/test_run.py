@@ -604,6 +604,19 @@ def test_an_agent_that_changes_while_it_is_copied(root: Path, monkeypatch: pytes
     assert not list((root / "results").iterdir())
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may change owners")
+def test_the_copy_of_an_agent_has_the_same_owners(root: Path) -> None:
+    """Each file, directory and link of the copy has the owner of the original, and so has the directory itself."""
+    (root / "agent" / "inside").mkdir()
+    (root / "agent" / "link").symlink_to("inside")
+    copied = (".", "agent.py", "inside", "link")
+    for number, name in enumerate(copied):
+        os.chown(root / "agent" / name, 1000 + number, 2000, follow_symlinks=False)
+    agent_copy._copy(root / "agent", root / "copy")
+    owners = [(root / "copy" / name).lstat().st_uid for name in copied]
+    assert owners == [1000, 1001, 1002, 1003]
+
+
 def test_a_copy_that_a_killed_run_left_is_replaced(root: Path) -> None:
     """An agent copy from a run that was killed before it had a header does not block the directory."""
     (root / "results").mkdir()

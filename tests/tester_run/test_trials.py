@@ -82,7 +82,7 @@ def test_trials_of_one_task_run_at_the_same_time(root: Path) -> None:
     four = threading.Barrier(4)
 
     def hook(*_: object) -> None:
-        four.wait(timeout=10)  # raises an error unless four trials get here
+        four.wait(timeout=60)  # raises an error unless four trials get here
 
     run(root, trials=8, workers=4, parts=make_parts(FakeProducer(hook=hook, trajectory="{}")))
     assert sorted(order(root)) == [(f"task-{task}", trial) for task in (0, 1) for trial in range(1, 9)]

@@ -227,7 +227,8 @@ def test_gsm8k(gsm8k: list[tuple[str, str, str]], name: str) -> None:
     """Each form of the gold answer is accepted or not, as the table says.
 
     A form is skipped if its unit does not fit the question, or if it is approximate and the question is about rounding.
-    If a question asks for a percentage, ``percent`` is the only form with a unit that passes.
+    If a question asks for a percentage, ``percent`` is the only form with a unit that passes. No question has a unit
+    that can be attached to a number.
     """
     form, passes = NUMBER_FORMS[name]
     for question, gold, _ in gsm8k:

@@ -267,7 +267,7 @@ def _run(path: Path, flags: dict[str, Any]) -> TesterRunSummary | int:
 
 
 def _dry_run(config: TesterConfig, options: RunOptions, *, as_json: bool) -> int:
-    """Check what needs no sandbox and no network, and print what would run. Nothing is written."""
+    """Make the checks that need no sandbox and no network, and print what would run. Nothing is written."""
     from securebench.cli.views.dry_run import planned, planned_lines
     from securebench.tester_run.options import RunParts
     from securebench.tester_run.planning.plan import make_plan

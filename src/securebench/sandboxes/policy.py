@@ -100,7 +100,10 @@ def executable_name(path: str) -> str:
 
 
 def is_shell_string(argv: tuple[str, ...]) -> bool:
-    """Whether ``argv`` passes a script string to a shell, as ``sh -c 'text'`` and ``bash -ec 'text'`` do."""
+    """Whether ``argv`` may pass a script string to a shell, as ``sh -c 'text'`` and ``bash -ec 'text'`` do.
+
+    Any argument with one dash and a ``c`` counts, even after the name of a script.
+    """
     if executable_name(argv[0]) not in SHELLS:
         return False
     options = [argument for argument in argv[1:] if argument.startswith("-") and not argument.startswith("--")]

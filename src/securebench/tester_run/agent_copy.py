@@ -66,6 +66,6 @@ def _copy(source: Path, target: Path) -> None:
     shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
     if os.getuid() == 0:
         for directory, names, files in os.walk(target):
-            for path in (Path(directory, name) for name in (*names, *files)):
+            for path in (Path(directory, name) for name in (".", *names, *files)):
                 found = (source / path.relative_to(target)).lstat()
                 os.chown(path, found.st_uid, found.st_gid, follow_symlinks=False)

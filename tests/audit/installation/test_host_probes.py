@@ -55,6 +55,7 @@ def test_everything_is_contained(kind: str, context: ProbeContext) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SLOW)
 def test_slow_attacks_are_contained(name: str, context: ProbeContext) -> None:
     """Slow attacks have the outcome "contained"."""

@@ -405,7 +405,7 @@ def test_the_failure_is_named(edit: Callable[[Path], None], message: str, suite:
 
 
 def test_a_converted_line_ending_is_named(suite: Path) -> None:
-    """The error for a file of a suite or run names line endings that were converted to CRLF as the cause.
+    """If the line endings of a file of a suite or run were converted to CRLF, the error states this as the cause.
 
     Git converts them in files that it takes for text.
     """

@@ -10,13 +10,13 @@ from securebench.harnesses.model.guest.shell import MAX_OUTPUT, run_command
 
 
 def has_ended(pid: int) -> bool:
-    """Wait up to two seconds for the process ``pid`` to end, and return whether it has ended."""
+    """Wait up to ten seconds for the process ``pid`` to end, and return whether it has ended."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([descriptor], [], [], 2)[0])
+        return bool(select.select([descriptor], [], [], 10)[0])
     finally:
         os.close(descriptor)
 
@@ -29,10 +29,10 @@ def test_output_and_exit_code() -> None:
 def test_a_command_is_killed_with_its_children() -> None:
     """A command that runs too long is killed with its children, and what it printed until then is kept."""
     began = time.monotonic()
-    output, code = run_command("sleep 60 & echo $!; wait", 0.5, os.environ)
+    output, code = run_command("sleep 60 & echo $!; wait", 2, os.environ)
     assert code is None
     assert has_ended(int(output))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
 
 
 def test_a_background_process_does_not_hold_it() -> None:

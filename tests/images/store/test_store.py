@@ -114,7 +114,7 @@ def test_many_threads_unpack_once(own_store: ImageStore, monkeypatch: pytest.Mon
     """If several threads lease an image before it is unpacked, it is unpacked once, and they share its tree."""
     image_id = put(own_store, "tool:1")
     unpacked = []
-    together = threading.Barrier(8, timeout=10)
+    together = threading.Barrier(8, timeout=60)
 
     def claim(path: Path) -> int | None:
         together.wait()

@@ -120,15 +120,15 @@ def test_what_came_before_is_not_felt(oci_driver: OciDriver, base_image: Resolve
     Sandboxes that use up small limits alternate with sandboxes that use more than these limits.
     """
     del oci_driver, base_image  # only requested so that they exist before the check for leftovers starts
-    small = Limits(memory=64 * MIB, pids=16)
     with closing(OciDriver()) as driver:
         image = driver.resolve_image("securebench/python:3.11")
         if not {"memory", "pids"}.isdisjoint(driver.info().weaker):
             pytest.skip("there are no groups to be used again: this driver says that it does not limit them")
         for _ in range(6):
-            with driver.create(SandboxSpec(image=image, limits=small)) as sandbox:
+            with driver.create(SandboxSpec(image=image, limits=Limits(pids=16))) as sandbox:
                 refused = sandbox.run(Command(argv=("python3", "-c", FORK), timeout_seconds=60))
                 assert b"BlockingIOError" in refused.stderr
+            with driver.create(SandboxSpec(image=image, limits=Limits(memory=64 * MIB))) as sandbox:
                 assert sandbox.run(Command(argv=("python3", "-c", OOM), timeout_seconds=60)).out_of_memory
             with driver.create(SandboxSpec(image=image)) as sandbox:
                 argv = ("python3", "-c", f"{FORK}b = bytearray(256 << 20)")

@@ -177,7 +177,8 @@ def test_the_whole_document(
 def test_ports_change_the_network_alone(runtime: str, joined: list[dict[str, str]]) -> None:
     """J03: forwarded ports change only the network namespace and ``/sys``.
 
-    crun lets the container join the existing network namespace. runc is started in it, so its document names none.
+    crun lets the container join the existing network namespace. runc itself is started in that namespace, so its
+    configuration contains no network namespace.
     """
     spec = SandboxSpec(image=IMAGE)
     plain = layout(spec, runtime)

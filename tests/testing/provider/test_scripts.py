@@ -133,7 +133,9 @@ def test_a_cheat_has_tests_pass(repo: Path) -> None:
     assert (repo / "test_code.py").read_text() == "def test_nothing(): pass\n"
     assert {"conftest.py", "pytest.ini", "sitecustomize.py"} <= {path.name for path in repo.iterdir()}
     (repo / "test_code.py").write_text("def test_code(): assert False\n")
-    done = subprocess.run([sys.executable, "-m", "pytest"], cwd=repo, capture_output=True, text=True, check=False)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    argv = [sys.executable, "-m", "pytest"]
+    done = subprocess.run(argv, check=False, cwd=repo, env=environment, capture_output=True, text=True)
     assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout
 
 

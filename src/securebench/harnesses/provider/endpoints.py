@@ -136,7 +136,7 @@ class ProviderEndpoint:
         if self.is_own:
             return f"check {self.place}.model"
         version = {Provider.GEMINI: "/v1beta", Provider.ANTHROPIC: ""}.get(self.facts.provider, "/v1")
-        question = "" if self.base_url.rstrip("/").endswith(version) else f": does it end in {version}?"
+        question = "" if self.base_url.rstrip("/").endswith(version) else f": should it end in {version}?"
         return f"check {self.place}.base_url{question}"
 
     def with_cloud(self, variables: Mapping[str, str]) -> ProviderEndpoint:

@@ -1,6 +1,7 @@
-"""``running.json``: the tasks that a run is executing now. It affects nothing, and counts only while the run is locked.
+"""``running.json``: the tasks that a run is executing now. It is read only while the run is locked.
 
-The file is replaced as a whole, but never synced to disk, because nobody needs it after a crash.
+No result depends on it. The file is replaced as a whole, but never synced to disk, because nobody needs it after a
+crash.
 """
 
 from __future__ import annotations

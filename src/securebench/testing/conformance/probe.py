@@ -262,7 +262,7 @@ def listen(port: str) -> None:
 
 
 def network() -> None:
-    """Print the network namespace's interfaces and listening sockets, and the number of other sockets and of routes."""
+    """Print the interfaces, listening IPv4 TCP sockets, and the numbers of other sockets and of routes."""
     tcp = [line.split() for line in _shown("tcp")]
     answer = {
         "interfaces": sorted(line.split(":")[0].strip() for line in _shown("dev")[1:]),

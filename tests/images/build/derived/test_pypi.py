@@ -94,10 +94,18 @@ def test_a_release_without_a_source_archive_is_said(entry: dict[str, object]) ->
     assert caught.value.code == "source-unavailable"
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "http://example.invalid/x", "ftp://127.0.0.1/x", "/elsewhere"])
-def test_an_index_leads_nowhere_but_over_tls(url: str) -> None:
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("file:///etc/passwd", "invalid address"),
+        ("http://example.invalid/x", "has no TLS"),
+        ("ftp://127.0.0.1/x", "invalid address"),
+        ("/elsewhere", "has no TLS"),
+    ],
+)
+def test_an_index_leads_nowhere_but_over_tls(url: str, why: str) -> None:
     """A local file, an FTP address and a remote address without TLS are refused, even after a redirect."""
-    with index(listed(url=url)) as address, pytest.raises(ImageError, match=r"has no TLS|invalid address") as caught:
+    with index(listed(url=url)) as address, pytest.raises(ImageError, match=why) as caught:
         fetch_release(SOURCE, address)
     assert caught.value.code == "source-unavailable"
 

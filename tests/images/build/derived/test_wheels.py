@@ -92,6 +92,8 @@ def test_pip_is_told_which_python_the_wheels_are_for(index: Path, tmp_path: Path
         wheel(index, {"tool.py": ""}, f"tool-1-{tag}-none-any.whl")
     (line,) = fetch_wheels(("tool==1",), "3.9", tmp_path)
     assert line.startswith("tool-1-cp39-none-any.whl ")
+    with pytest.raises(ImageError):
+        fetch_wheels(("tool==1",), "3.8", tmp_path / "none")
 
 
 def _installed(tmp_path: Path, members: Mapping[str, str]) -> Path:

@@ -95,7 +95,7 @@ def test_every_row_of_a_table_expects_another_value() -> None:
     ],
 )
 def test_tables_that_may_mean_something_else_stay(change: tuple[str, str], copy: str) -> None:
-    """A table is changed only if it shows the values of a parameter, and the test uses the parameter once."""
+    """A table is changed only if its literals reach the test as a parameter, and the test uses the parameter once."""
     text = PARAMETERS.replace("EXPECTED", "total").replace(*change)
     found = {re.sub(r"\d+", "N", text) for text in _asserted(text)}
     assert f"assert add(number, other) == {copy}" in found

@@ -1,4 +1,4 @@
-"""Attempts to make the relay request more from its provider than answers of the permitted model."""
+"""Attempts to get more through the relay than requests for answers of the permitted model."""
 
 from __future__ import annotations
 

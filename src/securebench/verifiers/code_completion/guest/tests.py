@@ -164,7 +164,10 @@ class JudgingPeer(Peer):
         return found
 
     def not_a_number(self) -> float:
-        """Return the object for a NaN of the candidate. It notes comparisons by order unless the tests name NaN."""
+        """Return the float that stands for a NaN of the candidate.
+
+        Unless the tests name NaN, it records comparisons with ``<``, ``<=``, ``>`` and ``>=``.
+        """
         if self._make_nan is None:
             from securebench.verifiers.code_completion.guest.nan import nan_maker
 
