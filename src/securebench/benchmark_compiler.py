@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EVAL_VISIBILITY: Final[Mapping[str, Mapping[str, Visibility]]] = MappingProxyType(
     {name: FAMILIES[name].lanes for name in plugins.own_names(ExtensionKind.FAMILY)}
 )
-"""The lane of each field under ``eval``, by built-in family. All other eval fields of these families are hidden."""
+"""The lane of each eval field that a built-in family declares, by family. Undeclared eval fields are hidden."""
 
 ASSETS: Final = "assets"
 """The name of the public resource that holds a row's ``assets`` list."""

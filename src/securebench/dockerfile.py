@@ -1,4 +1,4 @@
-"""Read Dockerfiles, without executing anything: their instructions, and the images that they need.
+"""Read the instructions of Dockerfiles, and find the images that they need. Nothing is executed.
 
 Lines are joined as Docker's own parser joins them. If this module read an instruction differently from the build, a
 hidden file could get into an agent's image.
@@ -27,9 +27,9 @@ _FROM = re.compile(r"(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
 class Instruction:
     """One instruction of a Dockerfile. An ``ONBUILD`` is represented by the instruction that it triggers.
 
-    ``written`` are its lines in the file, with its here-documents. ``name`` is in upper case, and empty for a comment,
-    a blank line or an invalid instruction. ``flags`` are the options such as ``--from=x``; ``operands`` is the rest, as
-    one line.
+    ``written`` are its lines in the file, with its here-documents. ``name`` is in upper case. It is empty for comments,
+    blank lines, and instructions that do not start with a word. ``flags`` are the options such as ``--from=x``.
+    ``operands`` is the rest, as one line.
     """
 
     written: str

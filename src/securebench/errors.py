@@ -1,11 +1,11 @@
-"""The errors, and the closed vocabulary of failures.
+"""The errors of SecureBench, and the fixed set of phases and reasons of failures.
 
 Errors of inputs, of candidates and of the infrastructure are always kept apart::
 
     SecureBenchError                 code, message, hint: what was wrong and what to do next
     ├── ConfigError                  an input is invalid, such as a row, the tester YAML or a run directory
     │   └── PathPolicyError          a path in such an input is unsafe
-    ├── MaterializationError         a task is unusable: it cannot be judged, or its files cannot be written safely
+    ├── MaterializationError         a task cannot be judged, or its files changed or cannot be written safely
     ├── CandidateError               the agent or its candidate is at fault: scored as a failure, the run continues
     └── InfrastructureError          the machine or a service is at fault: never scored, run again on --resume
         ├── EngineError              the sandbox driver cannot be used, or its engine stopped or does not respond
@@ -164,7 +164,8 @@ class SecureBenchError(Exception):
 class ConfigError(SecureBenchError):
     """An input is invalid or cannot be used, such as a pack, a tester YAML, an option or a run directory.
 
-    ``problems`` has the problems in file order. Beyond ``MAX_PROBLEMS``, a last one only says how many more there are.
+    ``problems`` has the problems in file order. If there are more than ``MAX_PROBLEMS``, the last one only says how
+    many are left out.
     """
 
     default_code = "config-invalid"
@@ -187,7 +188,7 @@ class ConfigError(SecureBenchError):
 
 
 class PathPolicyError(ConfigError):
-    """A path is unsafe: it escapes its root, collides with another path, or is always denied."""
+    """A path is not allowed: for example, it escapes its root, collides with another path, or is not a regular file."""
 
     default_code = "path-unsafe"
 

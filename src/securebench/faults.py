@@ -1,8 +1,8 @@
 """Fault points: the named places at which tests make a run fail.
 
 A run passes fault points in each of its phases, and where it writes to disk, starts a process or sends a request to
-another process. A fault point does nothing unless a test has called :func:`install` in this process. No option,
-variable or file can install a hook, so neither an agent nor a pack can cause a fault.
+another process. A fault point does nothing unless a test has installed a hook in this process, with :func:`install`.
+No option, variable or file can install a hook, so neither an agent nor a pack can cause a fault.
 
 ``docs/reference/faults.md`` says what a run does after a fault at each point.
 """

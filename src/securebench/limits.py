@@ -32,7 +32,7 @@ class ProviderTimeouts:
     """Time limits for a model's provider, in seconds: the tester's settings ``provider_timeouts`` and ``timeouts``.
 
     ``first_byte`` and ``between_bytes`` limit the waiting times of a streamed answer. An answer that is not streamed is
-    sent only when all of it has been generated, so only ``whole_answer`` limits it.
+    sent only when all of it has been generated, so only ``connect`` and ``whole_answer`` limit it.
     """
 
     connect: float = 30.0

@@ -31,7 +31,10 @@ LANE_ROOTS: Final[Mapping[Visibility, str]] = {
     Visibility.EVALUATION_INPUTS: "securebench/evaluation_inputs",
     Visibility.HIDDEN: "securebench/evaluator",
 }
-"""The workspace directory of each lane's values, and of its files without a mount, except public ones."""
+"""The workspace directory for the values of each lane. It also holds the lane's files without a mount.
+
+Public files without a mount are an exception: they keep their paths, directly in the workspace.
+"""
 
 RESERVED_MOUNTS: Final = ("task.json", ".git", "securebench")
 """Workspace paths that SecureBench reserves, with everything below them."""
@@ -93,9 +96,9 @@ def mount_fault(mount: str, lane: Visibility) -> str:
 
 
 def colliding_mounts(mounts: Iterable[str]) -> tuple[str, str] | None:
-    """Return the first two mounts that are equal or of which one is below the other; ``None`` if there are none.
+    """Return the first two mounts that collide, or ``None`` if no mounts do.
 
-    Case and Unicode normalization are ignored.
+    Two mounts collide if they are equal or if one is below the other. Case and Unicode normalization are ignored.
     """
     seen: dict[str, str] = {}
     for mount in sorted(mounts, key=lambda path: path.count("/")):

@@ -5,10 +5,11 @@ A package offers an extension by an entry point in the group ``securebench.KIND`
     [project.entry-points."securebench.harnesses"]
     my-agent = "my_package.agent:MyHarness"
 
-A program that embeds SecureBench calls :func:`register` instead. Built-in extensions are loaded in the same way and
-cannot be replaced. Agents that are declared in a file ``NAME.yaml`` are harnesses, too: SecureBench's own, those in
-:func:`agents_directory`, and those of packages. The code of an extension runs on the host with the rights of the run,
-so install only packages that you trust. A pack can name an installed family, but cannot contain code for the host.
+A program that embeds SecureBench calls :func:`register` instead. This module lists the built-in
+extensions. They are loaded like entry points and cannot be replaced. Agents that are declared in a file ``NAME.yaml``
+are harnesses, too: SecureBench's own, those in :func:`agents_directory`, and those of packages. The code of an
+extension runs on the host with the rights of the run, so install only packages that you trust. A pack can name an
+installed family, but cannot contain code for the host.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class ExtensionKind(StrEnum):
     EXECUTOR = "executors"
     EVENT_PARSER = "event_parsers"
     AGENT = "agents"
-    """An entry point of this group is the path of a declaration file. The agent that the file declares is a harness."""
+    """An entry point of this group refers to the path of a declaration file. The agent declared there is a harness."""
 
 
 AUTO_DRIVER: Final = "auto"
@@ -183,7 +184,7 @@ def is_known(kind: ExtensionKind, name: str) -> bool:
 
 
 def agents_directory() -> Path:
-    """Return the directory with the user's declarations of agents, which need not exist."""
+    """Return the directory with the user's declarations of agents. The directory may be missing."""
     if named := os.environ.get(AGENTS_VARIABLE, ""):
         return Path(named)
     return settings_directory() / "agents"
@@ -299,7 +300,7 @@ def load(kind: ExtensionKind, name: str) -> Any:
 
 
 def _require_not_reserved(name: str) -> None:
-    """Raise :class:`ConfigError` (``plugin-conflict``) if a package declares an agent with this reserved name."""
+    """Raise :class:`ConfigError` (``plugin-conflict``) if ``name`` is reserved and a package gives it to an agent."""
     found = _entry_points(ExtensionKind.AGENT).get(name, ()) if name in _RESERVED else ()
     if found:
         raise ConfigError(

@@ -64,13 +64,16 @@ class Event:
 
     @property
     def data(self) -> dict[str, JsonValue]:
-        """The event's own fields by name, as JSON values. In a task's events, sinks get them redacted as in records."""
+        """The event's own fields by name, as JSON values.
+
+        The fields of a task's events are redacted like records before sinks get the events.
+        """
         return {name: getattr(self, name) for name in _own_fields(type(self))}  # type: ignore[arg-type]  # hashable
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunStart(Event):
-    """A run begins: ``tasks`` tasks with ``trials`` trials each. ``to_do`` of all trials have to be executed.
+    """A run begins: ``tasks`` tasks with ``trials`` trials each. ``to_do`` of these trials still have to be executed.
 
     ``pack_tasks`` is the number of tasks in the whole pack. ``agent`` is the agent's label. ``budget_usd`` is the
     budget of the run, if it has one. ``cost_usd`` is what earlier attempts and the checks before the
@@ -263,7 +266,7 @@ class Reporter:
         *,
         scrub: Callable[[Mapping[str, JsonValue]], Mapping[str, JsonValue]] | None = None,
     ) -> Reporter:
-        """Return a reporter whose events carry ``trial``, with the same sinks. ``scrub`` redacts their fields."""
+        """Return a reporter whose events carry ``trial``, with the same sinks. ``scrub`` redacts the events' fields."""
         bound = Reporter(trial=trial, muted=self._muted)
         bound._sinks, bound._lock, bound._scrub = self._sinks, self._lock, scrub
         return bound

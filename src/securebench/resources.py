@@ -10,7 +10,7 @@ visibility            agent test sandbox evaluator result summary
 ``hidden``                               yes       redacted
 ====================  ===== ============ ========= ==============
 
-Pure data: nothing here reads a file.
+The evaluator is the verifier's own process. Pure data: nothing here reads a file.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ResourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileReference:
-    """A file or directory of the pack. Both paths are relative POSIX paths.
+    """A file or directory of the pack. ``path`` and ``mount`` are relative POSIX paths.
 
     ``path`` is the place below an asset root, ``mount`` the place in the workspace. If ``mount`` is ``None``, a public
     file is placed at ``path``, and any other file at ``path`` below the directory of its lane.

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Final, Literal
 
 Runner = Literal["pytest", "unittest", "django", "sympy"]
-"""``django`` is ``runtests.py`` or ``manage.py test``, in any directory of the repository: it starts unittest."""
+"""``django`` is ``runtests.py`` or ``manage.py test``, in any directory of the repository: both start unittest."""
 
 _PLAIN = re.compile(r"""[\w@%+=:,./\[\] '"-]+""", re.ASCII)
 _PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
@@ -22,7 +22,7 @@ _DEFAULT_PYTHON: Final = "python3"
 
 _SYMPY_OPTIONS: Final = frozenset(("-C", "--no-cache", "-v", "--verbose", "--no-colors", "--slow", "--no-subprocess"))
 _NARROWING = re.compile(r"-k.*|--pattern.*|-h|--help|--tag.*|--exclude-tag.*|--shard.*|--bisect.*|--pair.*|--pdb|-s=.*")
-"""Options with which a command does not run all tests of the files that it names, or runs no tests at all."""
+"""Options with which a command skips tests of the files that it names, runs no tests at all, or starts a debugger."""
 
 _METHOD = re.compile(r"\w+\.(?:\w+\.)*[A-Z]\w*\.\w+")
 """The label of a test method, such as ``tests.test_a.Case.test_x``. A test and its controls get
@@ -58,7 +58,10 @@ class RunnerCommand:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The arguments of a command of unittest or Django that are neither options nor their values."""
+        """The arguments of a command of unittest or Django that are neither options nor values of options.
+
+        The argument ``test`` of ``manage.py test`` is left out, too.
+        """
         own = self.arguments[1:] if PurePosixPath(self.script).name == "manage.py" else self.arguments
         pairs = zip(("", *own), own, strict=False)
         return tuple(word for before, word in pairs if not word.startswith("-") and before not in _WITH_VALUE)

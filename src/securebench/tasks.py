@@ -1,7 +1,7 @@
 """The compiled task, and the views through which the rest of the program sees it.
 
 A harness receives an :class:`AgentView`, and a verifier a :class:`VerifierView`. They are separate types: no attribute
-of an agent's view leads to another lane.
+of an agent's view leads to a field that is not public.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class SecureBenchTask:
         return self.resources.visible_to(component).payload()
 
     def agent_payload(self) -> dict[str, JsonValue]:
-        """Return the agent's view: public names and values."""
+        """Return what the agent may see: public names and values."""
         return self.component_payload(Component.AGENT)
 
     def public_payload(self) -> dict[str, JsonValue]:
@@ -201,11 +201,11 @@ class SecureBenchTask:
         return self.agent_payload()
 
     def evaluation_payload(self) -> dict[str, JsonValue]:
-        """Return the test sandbox's view: public fields and evaluation inputs."""
+        """Return what the test sandbox may see: public fields and evaluation inputs."""
         return self.component_payload(Component.TEST_SANDBOX)
 
     def hidden_payload(self) -> dict[str, JsonValue]:
-        """Return the evaluator's view: public and hidden fields, without evaluation inputs."""
+        """Return what the evaluator may see: public and hidden fields, without evaluation inputs."""
         return self.component_payload(Component.EVALUATOR)
 
 

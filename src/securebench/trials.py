@@ -11,7 +11,7 @@ _HASH_LENGTH: Final = 16
 
 
 class TrialId(NamedTuple):
-    """One trial of a task. ``trial`` counts from 1. ``str()`` omits the number of the first trial."""
+    """One trial of a task. ``trial`` is its number, from 1. ``str()`` omits the number of the first trial."""
 
     task_id: str
     trial: int = 1

@@ -64,8 +64,11 @@ def test_each_check_has_a_line_and_an_unsigned_run_is_called_one(run: Path) -> N
         **dict.fromkeys(("pack", "signature"), "not checked"),
         **dict.fromkeys(("closed", "format"), "ok"),
     }
-    assert "chain\t7 records, each with the hash of the one before it; none is missing in between" in done.stdout
-    assert "this does not show who made the run" in done.stdout.splitlines()[-1]
+    assert (
+        "chain\t7 records, each with the hash of the record before it; no record before the last one is missing"
+        in done.stdout
+    )
+    assert "This does not show who made the run" in done.stdout.splitlines()[-1]
 
 
 def test_problems_are_listed_below_their_check(run: Path) -> None:

@@ -85,7 +85,7 @@ class KnownProgram:
 
     @property
     def runtime(self) -> Runtime | None:
-        """The runtime that the program needs, or ``None`` for an executable."""
+        """The runtime that the program needs, or ``None`` if it runs without one."""
         return self.declared.runtime
 
     @property

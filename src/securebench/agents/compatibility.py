@@ -78,7 +78,7 @@ def read_elf(descriptor: int) -> Elf | None:
 
 
 def _at(descriptor: int, offset: int, size: int) -> bytes:
-    """Return up to ``size`` bytes at ``offset``, or nothing if no file is large enough to have this offset."""
+    """Return up to ``size`` bytes at ``offset``, or no bytes if the offset is too large for any file."""
     return os.pread(descriptor, size, offset) if offset < 1 << 62 else b""
 
 

@@ -113,7 +113,10 @@ def _without_executable(what: str, wanted: str, package: Package, found: Collect
 
 
 def _identify(package: str, version: str, name: str) -> ProgramKey:
-    """Return the program that a package contains. With ``name``, only the program of this name is accepted."""
+    """Return the key of the program that a package contains.
+
+    If ``name`` is given, the package must contain the program of this name.
+    """
     wanted = [find(name)] if name else PROGRAMS.values()
     programs = [known for known in wanted if known.package]
     for known in programs:

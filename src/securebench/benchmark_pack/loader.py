@@ -27,8 +27,9 @@ def load_benchmark_pack(manifest: Path | str, tasks: Path | str) -> BenchmarkPac
     """Read the pack of a manifest file and a tasks file.
 
     Raises :class:`ConfigError` with the problems of the first file that has any, or :class:`PathPolicyError` if one of
-    them is an unsafe or colliding path. Rows that only violate the rules of their family are accepted here, because the
-    compiler checks these rules. If the tasks file has other problems, such violations are reported with them.
+    these problems is an unsafe or colliding path. Rows that only violate the rules of their family are accepted here,
+    because the compiler checks these rules. If the tasks file has other problems, such violations are reported with
+    them.
     """
     manifest, tasks = Path(manifest), Path(tasks)
     header = load_manifest(manifest, tasks)

@@ -51,7 +51,8 @@ class RowSource:
 class BenchmarkRow:
     """One row, with the manifest's defaults filled in: ``family``, ``environment`` and the options of a rubric.
 
-    ``files`` are the public assets. ``eval_files`` maps eval fields to their file references. All of them have a mount.
+    ``files`` are the public assets. ``eval_files`` maps eval fields to their file references. Every reference in
+    these two has a mount.
     """
 
     id: str
@@ -108,7 +109,7 @@ class BenchmarkPack:
     calibration: tuple[CalibrationItem, ...] = ()
     """Responses with known grades, for the judge model of the run."""
     min_kappa: float | None = None
-    """The agreement (Cohen's kappa) with the calibration set that a judge model must reach."""
+    """The agreement (Cohen's kappa) that a judge model must reach on the calibration set."""
 
     @property
     def asset_digests(self) -> Mapping[str, str]:

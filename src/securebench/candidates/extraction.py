@@ -126,8 +126,8 @@ def code_from_text(text: str) -> str:
     """Return the program in ``text``: the content of its only fenced block, else the whole text.
 
     A byte order mark is dropped, and CRLF and CR become LF. A fence is a line that begins with at least three backticks
-    or tildes, after at most three spaces, and has no other backticks. A block ends at a fence of the same character
-    that is at least as long and has no text after it. If there is no block, more than one, or an unclosed one, the
+    or tildes, after at most three spaces, and has no other backticks. A block ends at the next fence with at least as
+    many of the same characters and no text after them. If there is no block, more than one, or an unclosed one, the
     whole text is returned: no block is preferred over another.
     """
     normalised = text.removeprefix(_BOM).replace("\r\n", "\n").replace("\r", "\n")

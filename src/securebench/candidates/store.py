@@ -58,7 +58,7 @@ class CandidateStore:
         """Store a snapshot of the tree below ``root``.
 
         Raises :class:`~securebench.fs.safe_open.TreeRefusedError` for a tree that is unsafe or too large, and
-        :class:`StorageError`. After an error, no file is left behind.
+        :class:`StorageError`. After an error, no temporary file is left.
         """
         with self._storing(), self._temporary() as file:
             snapshot = snapshot_tree(root, file, limits)
@@ -80,7 +80,8 @@ class CandidateStore:
         """Store a candidate that another run sealed under ``digest``. ``pieces`` are its bytes.
 
         Raises :class:`ConfigError` (``candidate-altered``) if the bytes have another digest, and the errors of
-        :func:`require_sealed_form`, of iterating ``pieces`` and of :meth:`load`. After an error, no file is left.
+        :func:`require_sealed_form`, of iterating ``pieces`` and of :meth:`load`. After an error, no temporary file
+        is left.
         """
         hashed = Digester()
         with self._storing(), self._temporary() as file:

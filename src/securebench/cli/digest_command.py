@@ -72,7 +72,7 @@ def _matches(pack: BenchmarkPack, directory: Path, key: Path | None) -> dict[str
     """Compare the run with the pack. Return the pack's result under ``""``, and that of each row under its id.
 
     The result is ``None`` for a row without a record in the run. If a row has several records, the first difference
-    counts. A task of the run that the pack does not have is returned, too, with the result ``Match.OTHER_PUBLIC``.
+    is returned. A task of the run that the pack does not have is returned, too, with the result ``Match.OTHER_PUBLIC``.
     """
     from securebench.results.read import read_run
     from securebench.results.run_directory.pack_match import Match, match_pack, match_row

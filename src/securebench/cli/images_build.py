@@ -27,9 +27,9 @@ _SHORT_ID: Final = 19
 class Built:
     """An image that was built, or an existing one that was kept.
 
-    ``commit`` is the commit that the image's label ``org.securebench.commit`` names, and empty without this label.
-    ``seconds`` is how long the build took, ``None`` for a kept image. ``because`` says why an existing image was out of
-    date, and is empty if it was not.
+    ``commit`` is the value of the label ``org.securebench.commit``. It is empty if the image lacks this label or is not
+    in the store. ``seconds`` is how long the build took, ``None`` for a kept image. ``because`` says why an existing
+    image was out of date, and is otherwise empty.
     """
 
     state: ImageState

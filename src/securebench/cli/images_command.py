@@ -52,8 +52,8 @@ def build(
     """Build images from the recipes NAME or PATH, or from all recipes of SecureBench.
 
     PATH is a directory with a recipe.yaml, or a directory of such directories. An existing image is kept unless its
-    recipe or its base has changed. An image gets its name only after it was checked. If a build fails, only the
-    recipes based on its image are skipped, and the exit code is 1.
+    recipe or its base has changed. An image gets its name only after it has passed all checks that this machine can
+    run. If a build fails, only the recipes based on its image are skipped, and the exit code is 1.
     """
     from securebench.cli.images_build import NotBuilt, build_all, summary_line, with_bases
     from securebench.images.build.recipes import all_recipes, find_recipes, in_building_order
@@ -129,8 +129,8 @@ def import_(path: Path, name: str) -> None:
 def remove(ctx: click.Context, references: tuple[str, ...]) -> None:
     """Remove images from the store, by reference or id. An image is deleted when its last name is removed.
 
-    If some cannot be removed, for example because a run uses them, the command removes the others, prints an error for
-    each image that it could not remove, and exits with code 1.
+    If some images cannot be removed, for example because a run uses them, the command removes the other images. It
+    prints an error for each image that it could not remove, and exits with code 1.
     """
     from securebench.errors import ImageError
     from securebench.images.store.image_store import ImageStore
@@ -180,7 +180,10 @@ def prune(budget: str | None, *, as_json: bool) -> None:
 
 @contextmanager
 def _engine() -> Iterator[Engine | None]:
-    """Yield this machine's Docker Engine, or ``None`` if it is not available. The commands work without it."""
+    """Yield this machine's Docker Engine, or ``None`` if it is not available.
+
+    Only builds of Dockerfile recipes need it.
+    """
     from securebench.engine.client import connect
     from securebench.errors import EngineError
 

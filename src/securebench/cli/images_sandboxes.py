@@ -70,7 +70,10 @@ class BuildSandboxes:
             yield StepsResult(result.exit_code, _layer(driver, spec, sandbox) if result.exit_code == 0 else iter(()))
 
     def _open(self) -> SandboxDriver | None:
-        """Return the best driver, or ``None``. A weak one is acceptable, because the user chose to run this recipe."""
+        """Return the best driver that works on this machine, or ``None``.
+
+        The driver may enforce less than a run requires, because the user chose to run this recipe.
+        """
         from securebench.errors import InfrastructureError
         from securebench.plugins import AUTO_DRIVER
         from securebench.sandboxes.select import open_driver

@@ -99,7 +99,7 @@ def finish(
 
     If ``--skip-unusable`` leaves no row, no tasks file is written.
 
-    If ``complete`` is false, the user has selected ``rows`` from a larger set, so the lock file may list more.
+    If ``complete`` is false, the user has selected ``rows`` from a larger set, so the lock file may list more rows.
     ``skipped`` are the records that could not become rows; the lock file may list them, too. The problems in
     ``skipped``, and those of the rows that ``--skip-unusable`` leaves out, are printed.
     """

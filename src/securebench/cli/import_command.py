@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def command() -> None:
     """Make a pack from a public benchmark's own files.
 
-    If there is a lock file, rows that do not match its digests are refused. None of the data is executed.
+    If there is a lock file, rows that do not match its digests are refused, except with --write-lock. None of the data
+    is executed.
     """
 
 

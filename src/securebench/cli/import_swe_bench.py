@@ -75,10 +75,10 @@ def swe_bench(source: str, instances: tuple[str, ...], **options: Any) -> None:
 
 
 def _pins(path: Path | None, *, build: bool) -> Pins:
-    """Return the shipped pins, overridden by those in the file ``path``; no pins unless images are built.
+    """Return the shipped pins, overridden by the pins in the file ``path``. Without ``build``, return no pins.
 
     Pins say how to set up repositories. Raises :class:`ConfigError` if the file is invalid, and ``click.UsageError`` if
-    it is given but no images are built.
+    ``path`` is given without ``build``.
     """
     from securebench.importers.swe_bench.pins import Pins, read_pins, shipped_pins
 

@@ -42,7 +42,7 @@ def new(file: Path | None, *, passphrase_file: Path | None, no_passphrase: bool,
     """Write a new private key to FILE, and its public key to FILE.pub. Existing files are never overwritten.
 
     FILE is by default ~/.config/securebench/signing-key.pem. Only its owner can read it. On a terminal, the command
-    asks for a passphrase; elsewhere the key is encrypted only with --passphrase-file.
+    asks for a passphrase. Elsewhere the key is encrypted only with --passphrase-file or SECUREBENCH_PASSPHRASE_FILE.
     """
     from securebench.signing.key_files import create_key, default_key_file, public_file
 

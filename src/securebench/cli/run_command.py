@@ -148,7 +148,7 @@ def known_extension(_ctx: click.Context, option: click.Parameter, name: str | No
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @click.pass_context
 def command(ctx: click.Context, /, config_argument: Path | None, config_option: Path | None, **flags: Any) -> None:
-    """Run a benchmark pack against an agent, or a suite: several agents on several packs.
+    """Run a benchmark pack against an agent, or run a suite: several agents on several packs.
 
     CONFIG is the tester YAML or the suite file. Exit codes: 0 every task has a verdict or is pending, 1 an error, such
     as an invalid configuration, 2 wrong usage, 3 a task ended in an infrastructure error or the run has another
@@ -182,7 +182,7 @@ def exit_code(summary: TesterRunSummary) -> int:
 
 
 def gate(directories: Sequence[Path], flags: dict[str, Any]) -> int:
-    """Write the ``--junit`` file. Return the exit code for ``--fail-under``: every run must reach that pass rate."""
+    """Write the ``--junit`` file, and return the exit code for ``--fail-under RATE``: every run must reach RATE."""
     from securebench.results.comparison import tally
     from securebench.results.read import read_run
 

@@ -49,8 +49,9 @@ _OF_A_LIST = ("every", "failed", "errors", "reason")
 def command(ctx: click.Context, /, directory: Path, task_id: str | None, *, as_json: bool, **flags: Any) -> None:
     """Show the results of a run or a suite, or one task in detail.
 
-    DIR is the output directory of a run, which may still be in progress. Without TASK, the summary is shown.
-    For the output directory of a suite, the leaderboard of its runs is shown.
+    DIR is the output directory of a run, which may still be in progress. Without TASK, a list of tasks is shown if an
+    option asks for it, otherwise the summary. For the output directory of a suite, the leaderboard of its runs is
+    shown.
 
     Exit codes: 0 shown, 1 DIR has no run or suite, or is damaged, or there is no such task, 2 wrong usage.
     """
@@ -198,7 +199,10 @@ def _brief(record: RecordedTask) -> dict[str, Any]:
 
 
 def _whole(run: RecordedRun, record: RecordedTask) -> dict[str, Any]:
-    """Return a record with its steps and its sealed candidate. Each is ``None`` if the run directory lacks it."""
+    """Return a record with its steps and its sealed candidate.
+
+    The steps, and the candidate, are ``None`` if the run directory lacks them.
+    """
     from securebench.cli.views.task import ABSENT
     from securebench.errors import ConfigError
 

@@ -44,14 +44,18 @@ Examples:
     type=click.Path(path_type=Path),
     help="Check that this public key signed the run, or the suite and its runs.",
 )
-@click.option("--identity", metavar="NAME", help="Check that this identity signed the run through Sigstore.")
+@click.option(
+    "--identity",
+    metavar="NAME",
+    help="Check that this identity signed the run, or the suite and its runs, through Sigstore.",
+)
 @click.option("--issuer", metavar="URL", help="The OIDC issuer of that identity.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(directory: Path, *, as_json: bool, **options: Any) -> None:
     """Check that the run in DIR is complete and unchanged, and print a line for each check.
 
-    DIR is the directory of a run or a suite, or a bundle. The command only reads files: it needs no network and no
-    sandboxes, and works on any machine.
+    DIR is the directory of a run or a suite, or a bundle, which is a file that 'securebench bundle' made. The command
+    only reads files: it needs no network and no sandboxes, and works on any machine.
 
     Exit codes: 0 no check failed, 1 DIR or a file that an option names cannot be used, 2 wrong usage. Otherwise the
     smallest code of the checks that failed: 10 damaged files, 11 the chain of records, 12 the closing of the run, 13
@@ -175,8 +179,8 @@ def _suite_verdict(report: SuiteReport) -> str:
     if report.signed_by:
         return f"The suite has exactly the runs that {report.signed_by} signed."
     return (
-        "Each run was checked alone. Unless a signature is checked with --key or --identity, runs could have been "
-        "removed from the suite, or added to it."
+        "Each run was checked alone. This does not show whether runs were removed from the suite, or added to it. To "
+        "find out, check a signature with --key or --identity."
     )
 
 
@@ -191,8 +195,8 @@ def _verdict(report: RunReport) -> str:
     if report.signed_by:
         return f"Nothing was changed or removed since {report.signed_by} signed the run."
     return (
-        "All files agree with each other. Unless a signature is checked with --key or --identity, this does not show "
-        "who made the run: anyone who had the directory could have rewritten it with different verdicts."
+        "All files agree with each other. This does not show who made the run: anyone who had the directory could have "
+        "rewritten it with different verdicts. To find out, check a signature with --key or --identity."
     )
 
 

@@ -82,19 +82,19 @@ def chosen_driver(machine: Machine) -> Finding:
 
 
 def strong_driver() -> Finding:
-    """Return the ``driver`` finding if the oci driver enforces everything: ``auto`` always chooses it then."""
+    """Return the ``driver`` finding of a machine on which the oci driver enforces everything: ``auto`` chooses it."""
     return Finding("driver", State.OK, "oci", _AUTO)
 
 
 def weaker_driver(oci: Finding) -> Finding:
-    """Return the finding if ``auto`` chooses nothing, but the oci driver works if it is named."""
+    """Return the ``driver`` finding of a machine on which the oci driver works, but ``auto`` chooses no driver."""
     meaning = f"{oci.meaning}. 'auto' does not choose a driver that is weaker than Docker"
     fix = "securebench run --driver oci, or 'sandbox.driver: oci' in the tester YAML"
     return Finding("driver", State.WEAKER, "only the oci driver works", meaning, fix)
 
 
 def _no_driver(machine: Machine, error: InfrastructureError) -> Finding:
-    if error.code == "driver-unavailable":  # the reasons are in the lines of both drivers
+    if error.code == "driver-unavailable":  # the findings of both drivers say why
         found, fix = "neither the oci driver nor Docker Engine works", install(machine, "crun", "tini")
     else:
         found, fix = error.message, error.hint
@@ -105,7 +105,7 @@ def _runtime(machine: Machine, name: str, meaning: str) -> Finding:
     try:
         runtime = machine.runtime(name)
     except EngineError as error:
-        return Finding(name, State.MISSING, error.message, f"it would be {meaning}", install(machine, name))
+        return Finding(name, State.MISSING, error.message, f"if installed: {meaning}", install(machine, name))
     if runtime.warning:
         found = f"{runtime.version}, {runtime.path}"
         fix = as_root(machine, f"apt-get install --only-upgrade {name}") if machine.has("apt-get") else ""

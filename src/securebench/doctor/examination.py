@@ -62,14 +62,14 @@ def examine(machine: Machine, seconds: float = SECONDS) -> Report:
     Creating a sandbox may take :data:`SANDBOX_SECONDS` seconds longer.
     """
     # Several checks import parts of the Docker library. If two threads import packages that import each other, Python
-    # breaks the deadlock by showing one of them an incomplete package, which can raise an ImportError.
+    # breaks the deadlock by showing one thread an incomplete package, which can raise an ImportError.
     importlib.import_module("securebench.engine.client")
     done: queue.SimpleQueue[Finding] = queue.SimpleQueue()
     started = time.monotonic()
     end = started + seconds
     last = end + SANDBOX_SECONDS
     for name in CHECKS:
-        # Daemon threads: a check that hangs does not keep the process from exiting.
+        # Daemon threads, so that the process can exit even if a check hangs.
         threading.Thread(target=lambda name=name: done.put(_finding(name, machine)), daemon=True).start()
     found: dict[str, Finding] = {}
     while len(found) < len(CHECKS):
@@ -78,7 +78,7 @@ def examine(machine: Machine, seconds: float = SECONDS) -> Report:
         except queue.Empty:
             break
         found[finding.name] = finding
-        if finding.name == _OCI:  # choosing a driver should end soon after it
+        if finding.name == _OCI:  # the check that chooses a driver should end soon after this one
             end = max(end, time.monotonic() + _GRACE)
     return _report(found, time.monotonic() - started)
 
@@ -106,5 +106,5 @@ def _finding(name: str, machine: Machine) -> Finding:
 def _silent(name: str, seconds: float) -> Finding:
     found = f"no answer within {seconds:.1f} s"
     if name in ("docker_engine", _DRIVER):
-        return Finding(name, State.MISSING, found, "the engine hangs, or DOCKER_HOST is wrong", "docker info")
+        return Finding(name, State.MISSING, found, "Docker Engine hangs, or DOCKER_HOST is wrong", "docker info")
     return Finding(name, State.MISSING, found, "the check hangs, or this machine is very busy")

@@ -22,7 +22,10 @@ _USER_NAMESPACE_SWITCHES: Final = (
 
 
 def user_namespaces(machine: Machine) -> Finding:
-    """Check for user namespaces by creating one, because a container around this process may forbid them, too."""
+    """Check for user namespaces by creating one.
+
+    The kernel's settings alone do not show whether this works: a container around this process may forbid it.
+    """
     name = "user_namespaces"
     if machine.succeeds(("unshare", "--user", "--map-root-user", "true")):
         return Finding(name, State.OK, "available", "root in a sandbox is not root on this machine")

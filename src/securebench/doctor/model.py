@@ -27,7 +27,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check: the state, what was ``found``, what that means, and how to fix it, if that is known."""
+    """The result of one check: the state, what was ``found``, what that means, and how to fix a problem, if known."""
 
     name: str
     state: State
@@ -62,7 +62,7 @@ class EngineFacts:
 class ClockFacts:
     """The clock, in seconds: now, the time of a file written now, and the time of SecureBench's installation.
 
-    ``jumped`` is how many seconds the clock advanced during the check, minus those of the monotonic clock.
+    ``jumped`` is how far the clock advanced during the check, minus how far the monotonic clock advanced.
     """
 
     now: float
@@ -72,7 +72,10 @@ class ClockFacts:
 
 
 class Machine(Protocol):
-    """The facts about a machine that checks need. Tests replace it. A method without an answer may raise an error."""
+    """The facts about a machine that checks need. Tests use a replacement.
+
+    A method may raise an error if it has no answer.
+    """
 
     @property
     def is_root(self) -> bool:
@@ -84,7 +87,7 @@ class Machine(Protocol):
 
     @property
     def kernel(self) -> tuple[int, ...]:
-        """The kernel's version: its leading numbers."""
+        """The leading numbers of the kernel's version."""
 
     @property
     def python(self) -> str:
@@ -103,7 +106,7 @@ class Machine(Protocol):
         """Return an OCI runtime. Raises :class:`EngineError` if it is missing or does not work."""
 
     def init(self) -> Path:
-        """Return the init for sandboxes. Raises :class:`EngineError`."""
+        """Return the path of the init program for sandboxes. Raises :class:`EngineError`."""
 
     def libseccomp(self) -> str:
         """Return the version of libseccomp. Raises :class:`EngineError` if it cannot be loaded."""
@@ -133,13 +136,13 @@ class Machine(Protocol):
         """Whether this user may write to ``path``, or create it."""
 
     def base_images(self) -> tuple[str, ...]:
-        """Return the references of the project's own images."""
+        """Return the references of SecureBench's own images."""
 
     def is_stored(self, reference: str) -> bool:
-        """Whether the image store has an image."""
+        """Whether the image store has the image ``reference``."""
 
     def engine_has(self, reference: str) -> bool:
-        """Whether the engine has an image. Raises :class:`EngineError`."""
+        """Whether Docker Engine has the image ``reference``. Raises :class:`EngineError`."""
 
     def registry(self) -> str:
         """Return the name of the default registry. Raises :class:`ImageError` if it does not answer."""

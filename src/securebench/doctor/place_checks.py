@@ -1,4 +1,4 @@
-"""Other checks: Python, disk space, workers, images, agent programs, build tools, network, clock."""
+"""Checks of Python, disk space, workers, images, agent programs, build tools, the network and the clock."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def workers(machine: Machine) -> Finding:
 
 
 def base_images(machine: Machine) -> Finding:
-    """Check for the project's own images, in the store or the engine."""
+    """Check for SecureBench's own images, in the image store or Docker Engine."""
     lacking = [name for name in machine.base_images() if not (machine.is_stored(name) or _engine_has(machine, name))]
     if lacking:
         meaning, fix = "tasks that name no image cannot run", "securebench images build --install-tools"

@@ -72,7 +72,7 @@ class ThisMachine:
         return shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:{_SYSTEM_PROGRAMS}") is not None
 
     def succeeds(self, argv: Sequence[str]) -> bool:
-        """Run a command without input, and return whether it succeeded. A program that is not installed fails."""
+        """Run a command without input, and return whether it succeeded: ``False`` if its program is not installed."""
         from securebench.images.build.bootstrap import query
 
         return self.has(argv[0]) and query(argv).returncode == 0
@@ -155,7 +155,7 @@ class ThisMachine:
         return shutil.disk_usage(_existing(path)).free
 
     def may_write(self, path: Path) -> bool:
-        """Return whether this user may write to ``path``, or to its nearest parent that exists."""
+        """Return whether this user may write to ``path`` or, if it is missing, to its nearest parent that exists."""
         return os.access(_existing(path), os.W_OK | os.X_OK)
 
     def base_images(self) -> tuple[str, ...]:
@@ -165,13 +165,13 @@ class ThisMachine:
         return tuple(recipe.reference for recipe in all_recipes())
 
     def is_stored(self, reference: str) -> bool:
-        """Return whether the image store has an image."""
+        """Return whether the image store has the image ``reference``."""
         from securebench.images.store.image_store import ImageStore
 
         return ImageStore().find(reference) is not None
 
     def engine_has(self, reference: str) -> bool:
-        """Return whether the engine has an image."""
+        """Return whether Docker Engine has the image ``reference``."""
         from securebench.engine.client import connect
 
         engine = connect()

@@ -1,11 +1,11 @@
-"""A run's connection to its gateway: start the process, send it requests, and notice at once when it exits.
+"""A run's connection to a gateway: start the process, send it requests, and notice at once when it exits.
 
 The first frame contains the gateway's settings. The gateway answers it with ``ready``. Then the run sends ``open``,
 ``listen`` (with a listening socket) and ``close`` for each session, and ``probe`` to make the gateway send a test
-request to a provider. The gateway answers ``open`` with ``opened``, ``close`` with ``closed`` and a report, ``probe``
-with ``probed`` and a report, or any of them with ``failed``. It does not answer ``listen``. In between, it sends
-each line of the egress log as ``log``. Keys are sent only to the gateway, inside ``open`` and ``probe``. The gateway
-serves untrusted peers, so what it sends is checked.
+request to a provider. The gateway answers ``open`` with ``opened``, ``close`` with ``closed`` and a report, and
+``probe`` with ``probed`` and a report. If one of these three fails, it answers ``failed``. It does not answer
+``listen``. In between, it sends each log line of a session as ``log``. Keys are sent only to the gateway, inside
+``open`` and ``probe``. The gateway serves untrusted peers, so what it sends is checked.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Answer:
 
 @dataclass(slots=True)
 class GatewaySession:
-    """What the run keeps of one session, such as its callbacks and the gateway's last answer."""
+    """What the run stores about one session, such as its callbacks and the gateway's last answer."""
 
     log: Callable[[Mapping[str, JsonValue]], None]
     answered: threading.Event = field(default_factory=threading.Event)
@@ -120,7 +120,7 @@ class GatewayConnection:
     def listen(self, number: int, forwarded_port: str, listener: socket.socket) -> None:
         """Have the process serve ``forwarded_port`` of a session on ``listener``. Closes ``listener``. Never raises.
 
-        If the process has exited, later calls for the session raise the error.
+        If the process has exited, :meth:`finish` raises the error.
         """
         with listener, suppress(EgressError):
             self._send({"do": "listen", "session": number, "forwarded_port": forwarded_port}, (listener.fileno(),))
@@ -207,7 +207,7 @@ class GatewayConnection:
         except FrameError as error:
             raise EgressError(str(error)) from error
         except OSError as error:
-            self._kill()  # it has exited or no longer reads
+            self._kill()  # the process has exited or no longer reads
             self._dead.wait(_END_SECONDS)  # until the other thread has recorded the reason
             raise self.error() from error
 
@@ -248,7 +248,7 @@ class GatewayConnection:
             raise FrameError("the gateway sent a log line that is not a flat JSON object")
         try:
             session.log(entry)
-        except Exception as error:  # noqa: BLE001 - it fails only this session
+        except Exception as error:  # noqa: BLE001 - the error affects only this session
             session.fault = error
 
     def _end(self) -> None:

@@ -41,8 +41,8 @@ class EgressSession:
     """The egress of one task. A context manager.
 
     Pass ``forwarded_ports`` to the spec of the task's sandbox, and ``environment`` (the proxy variables, if there is a
-    proxy) to its environment. ``relay_url`` is the URL of the relay inside the sandbox, without a trailing slash, or
-    empty if there is no relay.
+    proxy) to its environment. ``relay_url`` is the URL at which programs in the sandbox reach the relay, without a
+    trailing slash. It is empty if there is no relay.
     """
 
     forwarded_ports: tuple[ForwardedPort, ...]

@@ -90,7 +90,10 @@ class RelayPlan:
     micro_usd: int | None = None
     prices: TokenPrices | None = None
     model_prices: Mapping[str, TokenPrices] = field(default_factory=dict)
-    """The prices of the models that an alias may stand for. Other models cost :attr:`prices`, the highest of these."""
+    """The prices of the models that an alias may stand for. Any other model costs :attr:`prices`.
+
+    With an alias, no model in this mapping costs more than :attr:`prices`.
+    """
     ca_bundle: str | None = None
     proxy: str | None = field(default=None, repr=False)
     key_form: KeyForm = KeyForm.USUAL
@@ -99,7 +102,7 @@ class RelayPlan:
     spent_requests: int = 0
     """Requests of earlier tries and attempts of this trial, without those that failed because of the provider."""
     spent_tokens: int = 0
-    """Tokens of these tries and attempts. The next two fields are their bytes and money."""
+    """Tokens of the same tries and attempts. ``spent_bytes`` and ``spent_micro_usd`` are their bytes and cost."""
     spent_bytes: int = 0
     spent_micro_usd: int = 0
 
@@ -124,14 +127,14 @@ class RelayReport:
     """What a relay observed.
 
     ``answered`` counts the model requests that were answered completely. ``statuses`` counts the provider's responses
-    by status, and ``refused`` the requests that were not forwarded, by reason. ``trouble`` is why the last model
+    by status. ``refused`` counts the requests that were not forwarded, by reason. ``trouble`` is why the last model
     request failed: ``None`` if it succeeded, or if there was no model request. A request that the agent broke off does
-    not change ``trouble``. Once ``trouble`` is ``OUT_OF_BUDGET``, it stays so.
+    not change ``trouble``. Once ``trouble`` is ``OUT_OF_BUDGET``, it does not change any more.
     """
 
     requests: int = 0
     forgiven: int = 0
-    """Requests that failed because of the provider. The budget ignores the first :attr:`RelayPlan.requests` of them."""
+    """Requests that failed because of the provider. The budget ignores up to :attr:`RelayPlan.requests` of them."""
     answered: int = 0
     model: str = ""
     """The model named in the last answered request."""
@@ -145,7 +148,10 @@ class RelayReport:
     micro_usd: int | None = None
     """The price of all answers in millionths of a US dollar; ``None`` if the prices are not known."""
     unreported_tokens: int = 0
-    """Upper bound of the tokens that incomplete answers used beyond those counted. The budget is charged for them."""
+    """The most tokens that incomplete answers may have used beyond ``input_tokens`` and ``output_tokens``.
+
+    The budget is charged for them.
+    """
     unreported_micro_usd: int = 0
     trouble: Trouble | None = None
     message: str = ""

@@ -153,7 +153,7 @@ class Service:
 
 
 def _why(error: Exception) -> str:
-    """Return the message of an :class:`EgressError`, else only the type: other messages might contain the key."""
+    """Return the message of an :class:`EgressError`. Return only the type of others: a message may quote the key."""
     return error.message if isinstance(error, EgressError) else type(error).__name__
 
 

@@ -38,8 +38,8 @@ class Caps:
 class ProxyRules:
     """Overrides for tests. They can only be set in Python: no file and no environment variable sets them.
 
-    ``names`` maps host names to addresses, without DNS. ``ports`` maps the requested port to the port that is connected
-    to. Addresses in the networks ``trusted`` are allowed although they are not public.
+    ``names`` maps host names to addresses, without DNS. ``ports`` maps a requested port to the port that the proxy
+    uses instead. Addresses in the networks ``trusted`` are allowed although they are not public.
     """
 
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -48,7 +48,7 @@ class ServedSession:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, forwarded_port: str, listener: socket.socket) -> None:
-        """Serve ``forwarded_port`` on ``listener``, and take ownership of it. Raises ``OSError``."""
+        """Take ownership of ``listener``, and serve ``forwarded_port`` on it. Raises ``OSError``."""
         serve = self._ports[forwarded_port]
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -109,7 +109,7 @@ class TaskContext:
     """Called with a trial and its verifier's output, from any thread; ``None`` if the output is not shown."""
     probe: ImageProbe = field(default_factory=ImageProbe)
     kept: KeptSandboxes[Any] | None = None
-    """Sandboxes that verifiers use for several tasks; ``None`` if that is switched off."""
+    """Sandboxes that verifiers use for several tasks; ``None`` if such reuse is switched off."""
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The history of one trial of a task. ``trial`` is its number, ``attempt`` that of the next attempt, both from 1.
+    """The history of one trial of a task.
 
-    ``spent`` is the agent's usage in all earlier attempts, ``judge_spent`` the judge model's usage in them.
+    ``trial`` is the number of the trial. ``attempt`` is the number of its next attempt. Both numbers start at 1.
+
+    ``spent`` is the agent's usage in all earlier recorded attempts. ``judge_spent`` is the judge model's usage in the
+    same attempts.
 
     ``unverified`` is the record of the last attempt if its candidate was sealed and only the verification failed, by no
     fault of the candidate. The agent then does not have to run again, which would cost money.

@@ -142,7 +142,7 @@ class _TaskExecution:
             return
 
         def check() -> None:
-            # The verifier makes the scratch directory itself if it needs one; most of these checks do not.
+            # Most of these checks need no scratch directory. A verifier that needs one creates it itself.
             with self._verify_context(None, make_scratch=False) as context:
                 verifier.check_task(view, context)
 

@@ -94,7 +94,7 @@ class RemoteWorker(ABC):
         """Add a piece to the content ``name``. An empty piece completes it.
 
         All workers of this machine can use complete content. Raises :class:`InfrastructureError`, for example if
-        the content does not have the digest in its name.
+        the digest of the content is not the one that ``name`` contains.
         """
 
     @abstractmethod
@@ -131,7 +131,7 @@ class Executor(Extension, ABC):
     """Executes the tasks of a run, at most ``workers`` of them at once."""
 
     settings_model: ClassVar[type[WireModel] | None] = None
-    """The model of ``run.executor_config``, or ``None`` if the executor has no settings."""
+    """The Pydantic model of ``run.executor_config``, or ``None`` if the executor has no settings."""
     is_local: bool = True
     """Whether tasks run on this machine, whose memory then limits how many run at once."""
 

@@ -76,8 +76,8 @@ class _WorkerThreads:
         """Yield results until every thread has finished. Each thread puts ``None`` into the queue at its end."""
         working = len(self._threads)
         while working:
-            # A signal that arrives just before this thread starts to wait does not wake it up: its handler would run
-            # only after the next result. So each wait is short.
+            # A signal that arrives just before this thread starts to wait does not wake the thread up: the signal's
+            # handler would run only after the next result. So each wait is short.
             try:
                 result = self._done.get(timeout=_POLL_SECONDS)
             except queue.Empty:

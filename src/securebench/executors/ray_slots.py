@@ -36,7 +36,10 @@ _POLL_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 30.0
 """Seconds to wait for a worker to end. Then it is killed, and the next worker on that node removes what it left."""
 _HEAD_SECONDS: Final = 15.0
-"""Seconds without a connection after which the head counts as gone. Ray would end this process after a minute."""
+"""Seconds without a connection after which the run stops because the cluster's head is gone.
+
+If the run did not stop, Ray would end this process after a minute.
+"""
 _WAIT_SECONDS: Final = 30.0
 """Seconds without any slot after which the user gets a message."""
 _MAX_LOSSES: Final = 3
@@ -213,7 +216,10 @@ class RaySlots:
             thread.start()
 
     def _wait(self, draining: Callable[[], bool]) -> bool:
-        """Wait for a free slot. Return ``False`` if the run drains or ends. Raises :class:`InfrastructureError`."""
+        """Wait for a free slot. Return ``False`` if the run drains or ends before a slot is free.
+
+        Raises :class:`InfrastructureError`.
+        """
         since = time.monotonic()
         with self._changed:
             while not self._free:

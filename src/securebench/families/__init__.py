@@ -1,1 +1,4 @@
-"""Benchmark families, one file each: the only source of a family's fields, lanes and candidate kind."""
+"""Benchmark families: the only source of a family's fields, lanes and candidate kind.
+
+Each active family has its own file. The deferred families share one file.
+"""

@@ -43,7 +43,7 @@ TAKES_FILES: Final = _TakesFiles()
 
 TAKES_A_MOUNTED_FILE: Final = _TakesFiles(mounted=True)
 """Like :data:`TAKES_FILES`, for arbitrary data: only an object with a ``path``, and with a ``mount`` below the
-directory of the field's lane (:data:`LANE_ROOTS`), refers to a file."""
+directory of the field's lane (:data:`~securebench.pack_paths.LANE_ROOTS`), refers to a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Family:
     check: Callable[[dict[str, Any], dict[str, Any], Environment], Iterable[Fault]] | None = None
     warn: Callable[[dict[str, Any], dict[str, Any], Environment], Iterable[Fault]] | None = None
     lanes: Mapping[str, Visibility] = field(init=False)
-    """The lane of each known eval field. All others are hidden."""
+    """The lane of each declared eval field. An eval field that is not declared is hidden."""
     file_fields: frozenset[str] = field(init=False)
     """The eval fields that accept file references."""
     mounted_file_fields: frozenset[str] = field(init=False)
@@ -120,7 +120,10 @@ class Family:
 
 
 def _lane(name: str, marks: Iterable[Any]) -> Visibility:
-    """Return the one lane in a field's annotation. Raises ``TypeError`` for none or several: a programming error."""
+    """Return the lane in a field's annotation.
+
+    Raises ``TypeError`` if the annotation has no lane or several lanes, which is a programming error.
+    """
     lanes = [mark for mark in marks if isinstance(mark, Visibility)]
     if len(lanes) != 1:
         raise TypeError(f"the eval field {name!r} must be annotated with one lane")

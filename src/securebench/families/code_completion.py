@@ -78,13 +78,13 @@ def _is_known_python(environment: Environment) -> bool:
 
 
 def _check(_inputs: dict[str, Any], evals: dict[str, Any], environment: Environment) -> Iterable[Fault]:
-    """Reject tests that do not compile, if the image's Python version is known."""
+    """Reject tests that do not compile, if the image's Python is known and not newer than this interpreter."""
     if _is_known_python(environment):
         yield from _broken_tests(evals)
 
 
 def _warn(_inputs: dict[str, Any], evals: dict[str, Any], environment: Environment) -> Iterable[Fault]:
-    """Warn about tests that do not compile with this Python; the image's version may differ."""
+    """Warn about tests that do not compile with this interpreter, if the image's Python is unknown or newer."""
     if not _is_known_python(environment):
         yield from _broken_tests(evals)
 

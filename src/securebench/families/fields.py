@@ -112,7 +112,7 @@ Seconds: TypeAlias = Annotated[float, BeforeValidator(_finite_timeout, json_sche
 """A time limit in seconds: positive, finite and at most a day."""
 
 ContainerDirectory: TypeAlias = Annotated[str, AfterValidator(_directory)]
-"""An absolute directory in a container, not a system directory."""
+"""The absolute path of a directory in a container. It is neither a system directory nor reserved for SecureBench."""
 
 DangerousCommands: TypeAlias = Annotated[
     list[Annotated[str, AfterValidator(_dangerous_command)]], AfterValidator(_distinct)

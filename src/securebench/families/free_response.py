@@ -67,7 +67,9 @@ def _warn(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environm
     rubric = evals["rubric"]
     if isinstance(rubric, dict) and rubric.get("min_token_f1") == 0:
         message = "with min_token_f1 0, a response passes if it shares one word with an accepted answer"
-        yield Fault("rubric-weak", message, ("eval", "rubric", "min_token_f1"), "remove it, or use 0.5 or more")
+        yield Fault(
+            "rubric-weak", message, ("eval", "rubric", "min_token_f1"), "remove min_token_f1, or set it to 0.5 or more"
+        )
     if isinstance(rubric, str):
         message = "no verifier supports a rubric in prose: the task ends as an error (task_unusable) and runs no agent"
         hint = (

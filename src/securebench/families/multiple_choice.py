@@ -53,7 +53,7 @@ def _named_choice(texts: Sequence[str], answer: Answer) -> int | None:
     """Return the index of the choice that ``answer`` names. Names are unambiguous in a valid row.
 
     ``texts`` are the normalized texts of the choices. An ``int`` that is a valid index is always an index. Any
-    other number names the choice whose text is that number, or none if several choices have such a text.
+    other number names the choice whose text is that number, or no choice if several have such a text.
     """
     if isinstance(answer, bool):
         return None
@@ -89,7 +89,7 @@ def _check(inputs: dict[str, Any], evals: dict[str, Any], _environment: Environm
 
 
 def _collisions(texts: list[str]) -> Iterator[Fault]:
-    """Yield a fault for each choice whose normalized text is that of an earlier choice, or the label of another one."""
+    """Yield a fault for each choice whose normalized text is that of an earlier choice or another choice's label."""
     labels = dict(zip(_normal_labels(len(texts)), enumerate(choice_labels(len(texts))), strict=True))
     seen: dict[str, int] = {}
     for index, text in enumerate(texts):
@@ -101,7 +101,9 @@ def _collisions(texts: list[str]) -> Iterator[Fault]:
         elif text in labels and labels[text][0] != index:
             other, label = labels[text]
             message = f"the text of choices[{index}] is {label!r}, the label of choices[{other}]"
-            yield Fault("choices-collide", message, path, "reorder or reword the choices: an answer could mean either")
+            yield Fault(
+                "choices-collide", message, path, "reorder or reword the choices: an answer could mean either choice"
+            )
         seen.setdefault(text, index)
 
 

@@ -28,8 +28,8 @@ _DECIMAL = re.compile(r"[-+]?(?:[0-9]{1,50}(?:\.[0-9]{0,50})?|\.[0-9]{1,50})(?:[
 def normalize_text(text: str) -> str:
     """Return ``text`` in normalized form for comparison. Idempotent; empty if the text has no visible characters.
 
-    Removes invisible characters, collapses white space, folds case, applies NFC (never NFKC), and strips outer
-    quotes and the full stop after the last word until none are left.
+    Removes invisible characters, collapses white space, folds case, applies NFC (never NFKC), and repeatedly strips
+    outer quotes and the full stop after the last word.
     """
     if text.isascii() and text.isprintable():  # the common case: of the steps in ``else``, only case folding matters
         folded = text.lower()

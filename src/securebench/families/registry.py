@@ -46,7 +46,9 @@ class _Families(Mapping[str, Family]):
             raise KeyError(name)
         family = plugins.load(ExtensionKind.FAMILY, name)
         if not isinstance(family, Family) or family.name != name:
-            raise ConfigError(f"the extension {name!r} is not a family with this name", code="plugin-broken")
+            raise ConfigError(
+                f"the extension {name!r} is not a family, or is a family with another name", code="plugin-broken"
+            )
         return family
 
     def __iter__(self) -> Iterator[str]:
@@ -119,7 +121,7 @@ def structure_strings(task: SecureBenchTask) -> Iterator[str]:
 
 
 def is_structure(family: str, resource: Resource) -> bool:
-    """Return whether the value of ``resource`` is not secret: it is a file reference, or declared as structure."""
+    """Return whether ``resource`` is a file reference or declared as structure. Its value is then not secret."""
     declared = FAMILIES[family].eval_model.model_fields.get(resource.name) if family in FAMILIES else None
     return resource.kind is ResourceKind.FILE or (declared is not None and STRUCTURE in declared.metadata)
 
@@ -164,7 +166,7 @@ def _divided_field(value: JsonValue, field: FieldInfo | None) -> Iterator[tuple[
     if STRUCTURE in marks or (field is not None and get_origin(field.annotation) is Literal):
         yield from ((text, False) for text in strings(value))
     elif COMMAND in marks and isinstance(value, list):
-        # An argument without a space is a path or an option, and not secret. One with a space is a script.
+        # An argument without a space is a path or an option, and not secret. An argument with a space is a script.
         whole = (json.dumps(value, ensure_ascii=False), " ".join(map(str, value)))
         yield from ((text, True) for text in (*whole, *(item for item in strings(value) if " " in item)))
     elif isinstance(value, dict) and fields:

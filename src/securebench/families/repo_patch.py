@@ -109,7 +109,7 @@ def _check(_inputs: dict[str, Any], evals: dict[str, Any], environment: Environm
 
 
 def _check_required_evidence(tests: dict[str, Any]) -> Iterable[Fault]:
-    """Reject a command that can only be judged by its exit code if the row requires more."""
+    """If the row requires results of single tests, reject a command that can only be judged by its exit code."""
     command = tests["command"]
     if "require" not in tests or read_command(command) is not None:
         return

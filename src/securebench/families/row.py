@@ -75,7 +75,7 @@ FamilyName: TypeAlias = Annotated[str, AfterValidator(_known_family)]
 
 
 class RowModel(WireModel):
-    """A row. The Pydantic models of its family validate ``input`` and ``eval``."""
+    """A row. The Pydantic models of its family validate ``input`` and ``eval``, unless the family is deferred."""
 
     id: Identifier
     family: FamilyName = OPTIONAL

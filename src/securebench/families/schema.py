@@ -16,8 +16,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def row_json_schema(family: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a row of ``family``. Raises ``KeyError`` for an unknown family.
 
-    Each eval field has its lane as ``x-lane``. The schema cannot express rules that span fields, such as an answer
-    that names a choice; the compiler checks those.
+    Each eval field has its lane as ``x-lane``. The schema cannot express rules about several fields, such as that the
+    answer must name a choice. The compiler checks these rules.
     """
     declared = FAMILIES[family]
     default = ... if declared.active else OPTIONAL

@@ -47,7 +47,7 @@ def _check(_inputs: dict[str, Any], evals: dict[str, Any], _environment: Environ
             "tolerance-without-number",
             "tolerance is given, but no accepted answer is a number",
             ("eval", "tolerance"),
-            "remove it, or write an answer as plain decimal digits",
+            "remove tolerance, or write an answer in plain decimal digits",
         )
 
 

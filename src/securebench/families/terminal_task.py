@@ -20,7 +20,10 @@ class TerminalTaskInput(WireModel):
 
 
 class Checker(WireModel):
-    """The command that judges a workspace. A pass needs exit code 0 and, if the row has one, the expected state."""
+    """The command that judges a workspace. A pass needs exit code 0.
+
+    If the row has an expected state, a pass also needs this state.
+    """
 
     command: Annotated[ShellOrArgv, COMMAND]
     workdir: Annotated[ContainerDirectory, STRUCTURE] = OPTIONAL

@@ -1,7 +1,7 @@
 """The limits of archives and the errors for unusable archives, which all readers of archives share.
 
-Most archives are image layers, so the errors have the codes of images. Callers that read other archives, such as
-agent packages or sealed candidates, catch :class:`ImageError` and raise their own.
+Most archives are image layers, so the errors are of the type :class:`ImageError`. Callers that read other archives,
+such as agent packages or sealed candidates, catch these errors and raise errors of another type.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ArchiveLimits:
     """
 
     bytes: int = 64 * GIB
-    """The most bytes of the uncompressed archives of all layers together, and so of all files in them."""
+    """The most bytes of the archives of all layers together, uncompressed. This also limits the files in them."""
     members: int = 2_000_000
     """The most members of all layers together."""
     depth: int = 256

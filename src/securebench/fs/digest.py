@@ -26,10 +26,10 @@ def file_digest(path: Path) -> str:
 
 
 def tree_digest(root: Path) -> str:
-    """Return the sha256 (hex) of the directory ``root``. Times and owners do not count; no link is followed.
+    """Return the sha256 (hex) of the directory ``root``. Times and owners do not change it; no link is followed.
 
-    Raises :class:`TreeRefusedError` if it contains anything but readable files, directories and links. Also raises
-    ``OSError``.
+    Raises :class:`TreeRefusedError` if ``root`` contains anything but readable files, directories and links. Also
+    raises ``OSError``.
     """
     return _digest(root, TreeRules(links=Links.ANY, set_id=True), lambda entry: (b"link", entry.target))
 

@@ -69,7 +69,7 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o666) -> None:
             file.flush()
             reached(FaultPoint.FILE_SYNC, path)
             os.fsync(file.fileno())
-        # The content must be on disk before the name is: some file systems write a rename before the data.
+        # The content must reach the disk before the name does. Some file systems write a rename before the data.
         reached(FaultPoint.FILE_RENAME, path)
         beside.replace(path)
     except BaseException:

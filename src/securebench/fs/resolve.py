@@ -108,7 +108,7 @@ class Resolver:
         return OpenDirectory(self._here, b"/".join(self._names))
 
     def _step(self, part: bytes) -> None:
-        """Enter one component. If it is a link, replace it with the link's target."""
+        """Enter one component. If it is a link, the components of its target become the next ones to enter."""
         if part == b"..":
             if self._names:
                 self._move(os.open(b"..", OPEN_DIRECTORY, dir_fd=self._here))

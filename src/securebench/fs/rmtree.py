@@ -1,8 +1,8 @@
 """Removing untrusted directory trees, and creating the directories in which they may be removed.
 
 A removal works with descriptors, follows no link and enters no mount. However large the tree is, the number of open
-files is fixed, and only the names on the path to the current directory are in memory. :func:`remove_tree` removes only
-directories directly inside one that :func:`make_private_directory` created and marked. So a resumed run never deletes a
+files is fixed, and a removal remembers only the directories on the path to the current one. :func:`remove_tree` removes
+only directories directly inside one that :func:`make_private_directory` marked. So a resumed run never deletes a
 directory that SecureBench did not create, even if a workspace was replaced meanwhile.
 """
 
@@ -34,11 +34,11 @@ _OPEN_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 def make_private_directory(path: Path) -> None:
     """Create the directory ``path`` (and its parents), in which :func:`remove_tree` may remove directories.
 
-    Only this user can read it. Idempotent and safe from several threads. An existing directory must be empty or carry
-    the marker.
+    Only this user can read it. Idempotent and safe from several threads. If ``path`` exists, it must be a directory
+    that is empty or has the marker.
 
-    Raises :class:`StorageError`: ``workspace-foreign`` if SecureBench did not create it, ``storage-failed`` if it
-    cannot be created.
+    Raises :class:`StorageError`: ``workspace-foreign`` if ``path`` is anything else, ``storage-failed`` if it cannot
+    be created.
     """
     with storage_errors(path):
         reached(FaultPoint.TREE_MAKE, path)
@@ -138,10 +138,10 @@ def remove_entry(parent: int, name: str | bytes) -> None:
 
 
 class _Removal:
-    """One removal. It holds one directory open, and remembers the inodes of those above it.
+    """One removal. It holds one directory open, and remembers the names and inodes of the directories above it.
 
-    A directory is entered only after ``rmdir`` failed with ENOTEMPTY. A mount point fails with EBUSY instead, so that
-    nothing below a mount is ever removed.
+    A directory is entered only after ``rmdir`` failed with ENOTEMPTY. For a mount point, ``rmdir`` fails with EBUSY
+    instead, so nothing below a mount is ever removed.
     """
 
     def run(self, parent: int, name: str) -> None:
@@ -164,7 +164,7 @@ class _Removal:
             os.close(here)
 
     def _clear(self, here: int) -> str | None:
-        """Remove files and empty directories. Stop at a directory with content and return its name, or ``None``."""
+        """Remove files and empty directories. Stop at a directory with content and return its name, if there is one."""
         with os.scandir(here) as entries:
             for entry in entries:
                 if not entry.is_dir(follow_symlinks=False):

@@ -1,7 +1,7 @@
 """A strict reader for untrusted tar archives: names are bytes, headers are bounded, and nothing is written to disk.
 
-It reads the formats of image tools: ustar and the format before it, PAX, and GNU's long names and large numbers. Paths
-are not interpreted here. Sparse files and other extensions are errors.
+It reads the formats of image tools: ustar, the pre-POSIX format, PAX, and GNU's long names and large numbers. Paths are
+not interpreted here. Sparse files and members of unknown types are errors.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class MemberKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The header of a member. ``size``: bytes of content. ``link``: target of a link. ``xattrs``: number of them."""
+    """The header of a member.
+
+    ``size``: bytes of content. ``link``: target of a link. ``xattrs``: number of extended attributes.
+    """
 
     path: bytes
     kind: MemberKind
@@ -163,7 +166,7 @@ class TarReader:
         )
 
     def _records(self, data: bytes) -> dict[bytes, bytes]:
-        """Read PAX records: ``LENGTH KEY=VALUE`` and a newline. The decimal length counts the whole record."""
+        """Read PAX records: ``LENGTH KEY=VALUE`` and a newline. ``LENGTH`` is that of the whole record, in decimal."""
         records: dict[bytes, bytes] = {}
         at = 0
         while at < len(data):
@@ -229,7 +232,7 @@ class TarReader:
         return found
 
     def _drain(self) -> None:
-        """Read the padding after the end mark: it counts for the digest of the whole archive."""
+        """Read the padding after the end mark, because the digest of the archive includes it."""
         self._buffer = memoryview(b"")
         for _ in self._pieces:
             pass

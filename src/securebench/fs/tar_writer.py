@@ -1,8 +1,9 @@
 """Writing reproducible tar archives, such as sealed candidates: the same tree always gives the same bytes.
 
 The format is that of GNU tar, in which names are raw bytes of any length. Modes and owners are as given, except that
-the owner is root by default and the mode of a link is always 0644. Times and all other fields are zero. The standard
-library's ``tarfile`` writes the same bytes, but it is slow, and its padding has changed between Python releases.
+the owner is root by default and the mode of a link is always 0644. Times are zero, and the names of users and groups
+are empty. The standard library's ``tarfile`` writes the same bytes, but it is slow, and its padding has changed between
+Python releases.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.fs.tar_writer import Owner
 
 _HEADER_LIMIT: Final = MIB
-_ARCHIVE: Final = "the archive of a sandbox's volume"
+_ARCHIVE: Final = "the archive of a directory"
 
 
 def archive(source: Path, name: str, owner: Owner) -> Iterator[bytes]:
@@ -38,8 +38,8 @@ def archive(source: Path, name: str, owner: Owner) -> Iterator[bytes]:
 def archive_of(sources: Mapping[bytes, Path], owner: Owner) -> Iterator[bytes]:
     """Yield one archive of several directories and files, for :func:`replace_content`.
 
-    ``sources`` maps names in the archive to paths. A name below another of these names is left out, because the
-    archive contains it already. Raises the same errors as :func:`archive`.
+    ``sources`` maps names in the archive to paths. If a name is below another name in ``sources``, it is left out,
+    because the archive contains it already. Raises the same errors as :func:`archive`.
     """
     return _whole(_all_members(sources, owner))
 

@@ -25,9 +25,9 @@ _CANNOT_SHARE = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.EN
 class TreeWriter:
     """Writes below the existing directory ``root``. ``owner`` (uid, gid) owns all files written without ``keep_owner``.
 
-    Files written with ``keep_owner``, and FIFOs, belong to the user of this process. With ``everybody``, all users may
-    write all other files, and may read or execute those that their owner may read or execute. Use it only for a root
-    that no other user can reach.
+    Files written with ``keep_owner``, and FIFOs, belong to the user of this process. ``everybody`` does not change
+    their modes. With ``everybody``, all users may write every other file, and have the owner's rights to read and
+    execute it. Use ``everybody`` only for a root that no other user can reach.
 
     Paths are relative POSIX paths that the caller has checked. Missing parents are created. Methods raise ``OSError``,
     such as ``FileExistsError`` if the path exists, or ``ENOTDIR`` or ``ELOOP`` if a parent is a link.

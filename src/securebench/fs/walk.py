@@ -1,7 +1,7 @@
 """Walking an untrusted tree: by descriptor, without following links, with limits, and without blocking.
 
 Depth, entries and bytes are counted and limited on the way, so that every walk ends in bounded time and memory. Names
-are bytes. By default, anything but a regular file, a directory or an allowed link is refused, with its name.
+are bytes. By default, anything but a regular file, a directory or an allowed link is refused, and the error names it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CHUNK: Final = MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeLimits:
-    """Limits of a tree. ``total_bytes`` counts apparent sizes, so that a sparse file counts with its full size.
+    """Limits of a tree. ``total_bytes`` limits the sum of apparent sizes, which include the holes of sparse files.
 
     The defaults are enough for 20,000 files and a gigabyte, with room for more.
     """
@@ -65,12 +65,12 @@ class TreeRules:
     """How a tree is read. By default, only readable directories, and readable files without set-id bits, are accepted.
 
     Paths for which ``skipped(path)`` is true are left out, with everything below them.
-    With ``set_id``, files with set-id bits are read like others; their modes are reported without these bits.
+    With ``set_id``, files with set-id bits are read like other files; their modes are reported without these bits.
     ``layer`` is set for the upper directory of an overlay: it is the name of the extended attribute that marks opaque
     directories. A character device 0/0 is then a :attr:`EntryKind.WHITEOUT`.
 
-    With ``everything``, entries of any kind and mode are yielded, except links if ``links`` is ``NONE``, and the caller
-    decides which to accept. Without ``content``, files are not opened, and their sizes are not limited.
+    With ``everything``, entries of any kind and mode are yielded, and the caller decides which to accept. Links are
+    still refused if ``links`` is ``NONE``. Without ``content``, files are not opened, and their sizes are not limited.
     """
 
     links: Links = Links.NONE
@@ -108,8 +108,9 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeEntry:
-    """One entry below the root. ``descriptor``: an open file, valid until the next entry is requested; otherwise -1.
+    """One entry below the root.
 
+    ``descriptor``: an open file, valid until the next entry is requested; -1 if the entry is not an open file.
     ``target``: the target of a link. ``opaque``: whether a directory of a layer hides its content in the layers below.
     """
 
@@ -159,10 +160,10 @@ def walk(
 ) -> Generator[TreeEntry, None, None]:
     """Yield every entry below the directory ``root``, parents first, names in byte order.
 
-    Hard links are separate files. Raises :class:`TreeRefusedError`: at once for too many entries or bytes and for an
-    entry that disappeared, otherwise at the end of the walk or after ``MAX_OFFENDERS`` refused entries. Raises
-    ``OSError`` if the machine is at fault and, with ``rules.everything``, also for an entry that disappeared or cannot
-    be opened.
+    Hard links are separate files. Raises :class:`TreeRefusedError`: at once if ``root`` is refused, if there are too
+    many entries or bytes, or if an entry disappeared. Other refused entries raise it at the end of the walk, or as soon
+    as there are ``MAX_OFFENDERS`` of them. Raises ``OSError`` if the machine is at fault. With ``rules.everything``, an
+    entry that disappeared or cannot be opened also raises ``OSError``.
     """
     with opened_root(root) as descriptor:
         yield from walk_descriptor(descriptor, limits, rules)
@@ -178,7 +179,7 @@ def walk_descriptor(
 def walk_at(
     root: Path, relative: str, limits: TreeLimits | None = None, rules: TreeRules | None = None
 ) -> Generator[TreeEntry, None, None]:
-    """Yield the file or directory at the plain path ``relative`` (POSIX) below ``root``, then everything below it.
+    """Yield the entry at ``relative`` (a POSIX path without ``..``) below ``root``, then everything below that entry.
 
     Paths of entries begin with the last name of ``relative``. A link on the way to it is always refused.
     Raises the errors of :func:`walk`.

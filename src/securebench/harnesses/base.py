@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What earlier tries and attempts of a trial used at the model provider. It counts against the task's budget."""
+    """What earlier tries and attempts of a trial used at the model provider. It is charged to the trial's budget."""
 
     requests: int = 0
     tokens: int = 0
@@ -39,7 +39,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceContext:
-    """What a harness gets for one trial of a task, such as a sandbox driver, a workspace path and a candidate store."""
+    """What a harness gets for one try of a trial, such as a sandbox driver, a workspace path and a candidate store."""
 
     driver: SandboxDriver
     store: CandidateStore
@@ -170,7 +170,7 @@ class HarnessProducer(Extension, ABC):
         """Run the agent on one task and seal its candidate.
 
         Failures of the agent are returned in the :class:`AgentResult`, and so are infrastructure failures after the
-        agent has started (``fault``). Raises :class:`InfrastructureError` before the agent has started, and at any time
-        :class:`StorageError`, :class:`ConfigError` and :class:`MaterializationError` (such as for a pack file that
-        changed during the run).
+        agent has started (``fault``). Before that, they raise :class:`InfrastructureError`. At any time, this method
+        may raise :class:`StorageError`, :class:`ConfigError` and :class:`MaterializationError` (such as for a pack file
+        that changed during the run).
         """

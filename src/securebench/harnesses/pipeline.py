@@ -73,9 +73,9 @@ _MATERIALIZER = VisibilityAwareMaterializer(Component.AGENT)
 class Invocation:
     """How to run an agent on one task.
 
-    ``artifact_path`` is the workspace file with the agent's answer. If it is ``None``, the answer is stdout or the
-    changed files, depending on the family. ``home`` is mounted as an empty tmpfs for the agent's home; the default is
-    ``/tmp``, which is a tmpfs, too.
+    ``artifact_path`` is the workspace file with the agent's answer. If it is ``None``, the answer is stdout, the
+    workspace or the changes to a repository, depending on the family. ``home`` is mounted as an empty tmpfs for the
+    agent's home; the default is ``/tmp``, which is a tmpfs, too.
     """
 
     argv: tuple[str, ...]

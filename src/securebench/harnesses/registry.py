@@ -1,4 +1,4 @@
-"""Build the configured harness, and check that it can run the tasks."""
+"""Build the configured harness, and check that an agent can run on the tasks."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ class HttpError(Exception):
 
 
 class UnreachableError(HttpError):
-    """No usable response: the connection failed, was silent for too long, or the server is busy.
+    """No usable response: the connection failed or was silent for too long, or the server is busy.
 
     ``retry_after`` is the number of seconds that the server asks to wait, if it does. ``untrusted``: TLS refused the
     server's certificate, so that a retry is pointless.

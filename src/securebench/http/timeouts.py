@@ -63,8 +63,9 @@ class Deadline:
 
     def watch(self, connection: socket.socket) -> socket.socket:
         """Watch ``connection``, so that it is shut down at the deadline. Return a handle for :meth:`forget`."""
-        # The handle is a duplicate, because TLS moves the descriptor to another socket object. Shutting down one shuts
-        # down both. The lock keeps a handle open while it is shut down: the number of a closed one may be in use again.
+        # The handle is a duplicate, because TLS moves the descriptor to another socket object. Shutting down the
+        # handle also shuts down the connection. The lock keeps a handle open while it is being shut down: the
+        # descriptor number of a closed handle may already belong to another file.
         handle = connection.dup()
         with self._lock:
             self._watched.add(handle)

@@ -1,6 +1,7 @@
 """Copying images between an engine and the store.
 
-An image keeps its id in both directions, except with an engine that uses containerd's image store, which has other ids.
+An image keeps its id in both directions, except with an engine that uses containerd's image store. Such an
+engine uses different ids.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from securebench.images.store.index import ImageSource, Origin
 _log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS: Final = 3600
-"""The timeout of requests that copy images: an engine sends nothing while it reads or writes a large one."""
+"""The timeout of requests that copy images: an engine sends nothing while it reads or writes a large image."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,7 +63,7 @@ def import_from_engine(engine: Engine, store: ImageStore, reference: str, report
 def load_into_engine(engine: Engine, store: ImageStore, reference: str, report: Callable[[str], None]) -> None:
     """Copy the store's image with this reference or id into the engine.
 
-    If a reference is given, the image also has this name in the engine.
+    If ``reference`` is not an id, the image also has this name in the engine.
 
     Raises :class:`ImageError` (``image-unavailable``) if the engine rejects it, and the errors of :meth:`Engine.doing`.
     """

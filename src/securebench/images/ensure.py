@@ -68,7 +68,7 @@ def pull(store: ImageStore, reference: str, report: Callable[[str], None]) -> Re
 
 
 def _copy_if_new(store: ImageStore, reference: str, known: str, report: Callable[[str], None]) -> bool:
-    """Copy the image from an engine unless its id there is ``known``. Return whether an engine has the image."""
+    """Copy the image from an engine unless its id there equals ``known``. Return whether an engine has the image."""
     from securebench.engine.client import connect
     from securebench.images.engine_images import import_from_engine, inspect
 

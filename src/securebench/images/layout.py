@@ -1,6 +1,6 @@
 """The documents of an OCI image layout: index, manifest and image configuration.
 
-They are always untrusted. The reader of a file limits its size, and this module checks its structure. A
+They are always untrusted. The code that reads a document limits its size, and this module checks its structure. A
 malformed document raises :class:`ImageError` (``image-malformed``) with its name and the place in it.
 """
 

@@ -11,12 +11,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedImage:
-    """An image reference, resolved once per run to the id that runs and is recorded.
+    """An image reference, and the image that it was resolved to. A run resolves it once.
 
-    ``id`` is the content address (``sha256:...``). ``environment``, ``workdir`` and ``user`` are the image's own
-    configuration: a driver applies none of it unless a :class:`~securebench.sandboxes.base.SandboxSpec` says so.
-    ``volumes`` are the paths that the image declares as volumes. In a sandbox with a read-only root, a driver mounts an
-    empty tmpfs of limited size at each of these paths that has no other mount.
+    ``id`` is the image's content address (``sha256:...``). Sandboxes are started from this id, and it is recorded.
+    ``environment``, ``workdir`` and ``user`` are the image's own configuration: a driver applies none of it unless a
+    :class:`~securebench.sandboxes.base.SandboxSpec` says so. ``volumes`` are the paths that the image declares as
+    volumes. In a sandbox with a read-only root, a driver mounts an empty tmpfs of limited size at each of these paths
+    that has no other mount.
     """
 
     reference: str

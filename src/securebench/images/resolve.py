@@ -1,4 +1,4 @@
-"""Resolve an image reference for an engine: look it up, pull it if it is missing, or say how to get it."""
+"""Resolve an image reference for an engine: find the image, pull it if it is missing, or say how to get it."""
 
 from __future__ import annotations
 

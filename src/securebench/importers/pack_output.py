@@ -173,7 +173,7 @@ def _draft(directory: Path, text: str) -> Iterator[Path]:
 
 
 def _put(draft: Path, path: Path, *, force: bool) -> None:
-    """Rename ``draft`` to ``path`` atomically. Without ``force``, a different file at ``path`` is an error."""
+    """Make ``draft`` the file at ``path``, atomically. Without ``force``, a different file at ``path`` is an error."""
     if force:
         draft.replace(path)
         return

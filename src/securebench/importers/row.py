@@ -71,7 +71,7 @@ def selected(
 ) -> list[ImportedRow]:
     """Return the rows at zero-based ``positions`` (all by default), at most ``limit`` of them.
 
-    Positions also count the records that were ``left_out``, so a position always means the same row.
+    A record that was ``left_out`` keeps its position, so a position always means the same row.
     Raises :class:`ConfigError` (``import-row-unknown``) for a position beyond the last row.
     """
     gaps = left_out.problems if left_out else {}
@@ -81,7 +81,7 @@ def selected(
     beyond = [position for position in chosen if position >= len(records)]
     if beyond:
         message = f"row {beyond[0]} does not exist: found {counted(len(records), 'row')}, numbered from 0"
-        hint = "rows are counted in the lock file or, without one, in the source"
+        hint = "rows are numbered in the order of the lock file or, without a lock file, of the source"
         raise ConfigError(message, code="import-row-unknown", hint=hint)
     return [row for position in chosen if (row := records[position])][:limit]
 

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 MAX_SOURCE_BYTES: Final = 512 * 1024 * 1024
-"""Maximum bytes of a source, also when uncompressed: three times the largest known archive of a text benchmark."""
+"""Maximum bytes of a download, and of a source after decompression.
+
+The limit is three times the size of the largest known archive of a text benchmark.
+"""
 
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
 """Maximum bytes of one file of rows, uncompressed."""
@@ -83,7 +86,7 @@ def is_tar(stream: io.BufferedReader) -> bool:
 def tar_document(stream: io.BufferedReader, source: str, file_name: str) -> tuple[str, bytes]:
     """Return name and content of the only regular member called ``file_name``, in any directory.
 
-    Nothing is extracted. Raises :class:`ConfigError`: ``import-file-missing``, ``import-file-ambiguous``,
+    Nothing is written to disk. Raises :class:`ConfigError`: ``import-file-missing``, ``import-file-ambiguous``,
     ``import-too-large``, ``import-archive-invalid``.
     """
     found = tar_documents(stream, source, lambda name: name == file_name)
@@ -109,7 +112,7 @@ def tar_documents(stream: IO[bytes], source: str, wanted: Callable[[str], bool])
 
 
 def zip_document(path: Path, member: str) -> bytes:
-    """Return one member of a zip archive, decompressing gzip inside it.
+    """Return the content of one member of a zip archive. If the member is a gzip file, it is decompressed.
 
     Raises :class:`ConfigError`: ``import-file-missing``, ``import-too-large``, ``import-archive-invalid``.
     """

@@ -45,7 +45,8 @@ class ChildError(Exception):
 class SupervisedChild:
     """A child process that runs ``main(descriptor)`` of ``module``. ``channel`` is the parent's end of its channel.
 
-    The first frame holds ``settings`` and ``descriptors``: see :func:`~securebench.ipc.frames.inherited_channel`.
+    The first frame to the child holds ``settings`` and ``descriptors``: see
+    :func:`~securebench.ipc.frames.inherited_channel`.
     ``paths`` are directories to import from, in addition to SecureBench's own. ``launcher`` is the command (a program
     and its arguments) that runs the interpreter and exits when the interpreter exits.
     """
@@ -162,7 +163,8 @@ class SupervisedChild:
 def _bounded_file(size: int) -> int:
     """Return the descriptor of a new file in memory that holds ``size`` bytes and cannot grow.
 
-    So the output of a child cannot fill the memory. It never blocks the child, whereas an unread pipe would.
+    So the output of a child cannot fill the memory. A write to this file never blocks the child. A write to a pipe
+    that nobody reads would block it.
     """
     descriptor = os.memfd_create("stderr", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, size)

@@ -1,7 +1,7 @@
 """Frames: a JSON object and a few file descriptors, sent as one packet between two processes of this machine.
 
 A channel is a Unix socket of type ``SOCK_SEQPACKET``. The kernel keeps the boundaries of its packets, so a frame
-arrives whole or not at all. After the peer has exited, reading returns the end of the channel.
+arrives whole or not at all. After the peer has exited, reading reports the end of the channel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _CUT_SHORT: Final = socket.MSG_TRUNC | socket.MSG_CTRUNC
 
 
 class FrameError(ValueError):
-    """A frame is too large to send, or a received one is invalid or missing. The message never quotes the frame."""
+    """A frame is too large to send, a received frame is invalid, or an expected frame is missing.
+
+    The message never quotes the frame.
+    """
 
 
 class Frame(NamedTuple):
@@ -68,7 +71,7 @@ def receive(channel: socket.socket, descriptors: int = 0, *, may_lose_descriptor
         packet, extra, flags, _ = channel.recvmsg(MAX_FRAME, room, socket.MSG_CMSG_CLOEXEC)
     except ConnectionResetError:
         # The peer closed its end before it had read everything. Linux reports that once, and ahead of the frames that
-        # the peer sent before. If this counted as the end, the last report of a process would be lost.
+        # the peer sent before. If this were taken as the end, the last report of a process would be lost.
         packet, extra, flags, _ = channel.recvmsg(MAX_FRAME, room, socket.MSG_CMSG_CLOEXEC)
     received = [number for _, _, data in extra for (number,) in _INT.iter_unpack(data)]
     if not packet or flags & socket.MSG_CTRUNC:

@@ -1,4 +1,4 @@
-"""File trees and changes to them, the limits on reading patches, and the errors of patches.
+"""File trees and changes to them, the limits on patches, and the errors of patches.
 
 Paths are bytes: relative, with plain components separated by ``/``.
 """

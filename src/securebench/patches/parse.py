@@ -1,7 +1,7 @@
 """Parse patches: git's format and plain unified diffs, without heuristics.
 
-Text before, between and after file changes is skipped, as in an email. Anything that looks like a change but cannot be
-applied completely is rejected.
+Text before, between and after file changes is skipped, such as the text of an email. Anything that looks like a
+change but cannot be applied completely is rejected.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class FilePatch:
 
 
 def parse(data: bytes) -> list[FilePatch]:
-    """Return the changes in ``data``, file by file. Raises :class:`PatchInvalidError`, also if there are none."""
+    """Return the changes in ``data``, file by file. Raises :class:`PatchInvalidError`, also if no file changes."""
     if len(data) > MAX_PATCH_BYTES or data.count(b"\n") > MAX_PATCH_LINES:
         raise PatchInvalidError(f"the patch is larger than {MAX_PATCH_BYTES} bytes or {MAX_PATCH_LINES} lines")
     found = list(_Parser(data.removesuffix(b"\n").split(b"\n")).patches())
@@ -171,7 +171,7 @@ class _Parser:
         yield b""  # so that the end of the patch also ends binary data
 
     def _plain(self) -> FilePatch:
-        """Return the patch of one file, which has no git header and begins with ``---`` and ``+++``."""
+        """Return the patch of one file. The patch has no git header, and begins with ``---`` and ``+++``."""
         first, second = self._take_header(), self._take_header()
         old, new = (None if has_epoch(line) else side_name(line[4:]) for line in (first, second))
         if (name := new if old is None else old) is None or (old and new and old != new):

@@ -28,7 +28,7 @@ _MAX_POINTS: Final = 400
 MAX_BARS: Final = 20
 """Maximum number of groups in a plot."""
 _LABEL: Final = 28
-"""Maximum characters of a label. Vega reserves room for the longest."""
+"""Maximum characters of a label. Vega reserves room for the longest label."""
 
 _OF_EVERY_OBJECT: Final = frozenset(
     ("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf")
@@ -262,7 +262,7 @@ def _label(name: str) -> str:
 
 
 def _drawn(spec: Mapping[str, Any], values: list[dict[str, Any]]) -> Markup | None:
-    """Return ``spec`` with ``values`` as SVG, or ``None`` if there are no values or it cannot be drawn."""
+    """Return ``spec`` with ``values`` as SVG, or ``None`` if there are no values or the plot cannot be drawn."""
     if not values:
         return None
     complete = {"width": _WIDTH, "background": None, "config": _CONFIG, "data": {"values": values}, **spec}

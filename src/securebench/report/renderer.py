@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _SITE: Final = str(Path(vl_convert.__file__).parents[1])
 _SECONDS: Final = 60.0
-"""Time limit in seconds for the start of the renderer, and for each plot."""
+"""Time limit in seconds for each plot, including the start of the renderer if needed, and for the renderer's end."""
 
 
 class Renderer:

@@ -1,7 +1,8 @@
 """The server of ``securebench view``: read-only, on the loopback interface, for one user.
 
 Other programs and users of the machine can reach a loopback port, and so can any web page that this user opens.
-Therefore every request needs a secret, and a Host header that no other site can have (DNS rebinding).
+Therefore every request needs a secret, and a Host header that no other site can have. The check of this header
+prevents DNS rebinding.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ _HEADERS: Final[Mapping[str, str]] = {
 def application(directories: Sequence[Path], token: str, port: int) -> ASGIApp:
     """Return the ASGI application for the runs in ``directories``. ``token`` is the secret.
 
-    The name of the cookie contains ``port``, because browsers send a cookie to every port of a host.
+    A browser keeps the secret in a cookie. The name of the cookie contains ``port``, because browsers send a cookie to
+    every port of a host.
     """
     pages = LivePages(directories)
 
@@ -102,7 +104,7 @@ class _Guard:
 
     @staticmethod
     def _refusal(scope: Scope) -> Response | None:
-        """Return an error for a request that may come from another site or change something, ``None`` for others."""
+        """Return an error for a request that may come from another site or change something, otherwise ``None``."""
         if scope["method"] not in {"GET", "HEAD"}:
             return _plain(405, "only GET and HEAD are allowed", {"Allow": "GET, HEAD"})
         hosts = Headers(scope=scope).getlist("host")

@@ -1,4 +1,4 @@
-"""The trials of a report: short rows up to a maximum, and the detail of as many as fit, failed ones first."""
+"""The trials of a report: short rows up to a maximum, and the details that fit. Failed trials and errors come first."""
 
 from __future__ import annotations
 

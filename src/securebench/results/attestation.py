@@ -1,9 +1,9 @@
 """Signatures of results: a statement about a run or a suite, signed when the run or suite has ended.
 
-The signature covers the SHA-256 of ``run.json``; that of a suite covers ``suite.json`` and the ``run.json`` of each run
-that was started. The closing section of ``run.json`` has the digest of the journal, and the records of the journal have
-the digests of the sealed candidates. The statement is in in-toto format with the predicate ``test-result``, so that
-other tools can read it.
+The signature of a run covers the SHA-256 of ``run.json``. The signature of a suite covers the SHA-256 of ``suite.json``
+and of the ``run.json`` of each run that was started. The closing section of ``run.json`` has the digest of the journal,
+and the records of the journal have the digests of the sealed candidates. The statement is in in-toto format with the
+predicate ``test-result``, so that other tools can read it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Attestation(ABC):
     def require_signer(self, signer: StatementSigner | None) -> None:
         """Raise :class:`ConfigError` if there is a signature that ``signer`` did not make.
 
-        Resuming the results would remove that signature, or replace it with one by ``signer``.
+        Resuming the run or suite would remove that signature, or replace it with a signature by ``signer``.
         """
         for file in signature_files(self.kind):
             if not os.path.lexists(self.directory / file):
@@ -113,7 +113,7 @@ class Attestation(ABC):
                 self._require_statement(payload)
 
     def remove_signatures(self) -> None:
-        """Remove the signatures of results that are resumed, before anything changes. Raises :class:`StorageError`."""
+        """Remove all signatures, before a resumed run or suite changes anything. Raises :class:`StorageError`."""
         found = [path for file in signature_files(self.kind) if os.path.lexists(path := self.directory / file)]
         for path in found:
             discard(path)
@@ -144,11 +144,14 @@ class Attestation(ABC):
 
     @contextmanager
     def _signature(self, suffix: str) -> Iterator[bytes]:
-        """Yield the content of a signature. ``ValueError`` in the block becomes :class:`ConfigError`."""
+        """Yield the content of a signature.
+
+        ``ValueError`` and ``RecursionError`` in the ``with`` block become :class:`ConfigError`.
+        """
         path = self.directory / f"{self.kind}{suffix}"
         location = SourceLocation(str(path))
         if not os.path.lexists(path):
-            hint = "ask its author to sign it with 'securebench run --sign'"
+            hint = "ask the author of the results to sign them with 'securebench run --sign'"
             message = f"the {self.kind} lacks this signature file"
             raise ConfigError(message, code="signature-missing", hint=hint, location=location)
         with open_regular(path, "signature") as opened:

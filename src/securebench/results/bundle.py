@@ -52,7 +52,10 @@ class Bundled:
 
 
 class _File(NamedTuple):
-    """A file to bundle. ``directory`` is that of a run or a suite; ``folder`` is empty for files directly in it."""
+    """A file to bundle.
+
+    ``directory`` is the directory of a run or a suite. ``folder`` is empty for a file directly in ``directory``.
+    """
 
     directory: Path
     folder: str

@@ -142,8 +142,9 @@ class Comparison:
 def compare(a: PairTally, b: PairTally) -> Comparison:
     """Compare two runs task by task.
 
-    Raises :class:`ConfigError`: ``runs-differ`` with every difference between the packs of the runs, including rows and
-    hidden content, and ``runs-share-no-task`` if no task has a verdict in both runs.
+    Raises :class:`ConfigError`: ``runs-differ`` with the differences found between the packs of the runs, including
+    their rows, and ``runs-share-no-task`` if no task has a verdict in both runs. Hidden content is compared only if the
+    runs share a commitment key.
     """
     if problems := list(_differences(a, b)):
         raise ConfigError(code="runs-differ", problems=problems)
@@ -186,7 +187,7 @@ def compare(a: PairTally, b: PairTally) -> Comparison:
 def names_of(pairs: Sequence[Comparison]) -> dict[int, str]:
     """Return a name for each run, by the ``id()`` of its tally.
 
-    It is the label of the agent, or the directory of the run if several runs have the same label.
+    The name is the label of the agent, or the directory of the run if several runs have the same label.
     """
     sides = [pairs[0].a, *(pair.b for pair in pairs)]
     labels = [side.run.label for side in sides]

@@ -1,4 +1,4 @@
-"""The records of a run as a data frame of pandas or polars, whichever is installed."""
+"""The records of a run as a data frame of pandas, or of polars if pandas is not installed."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class RecordedRun:
 
     @property
     def planned(self) -> int:
-        """The number of planned trials: one record each, once the run is complete."""
+        """The number of planned trials. A complete run has one record for each of them."""
         return self.header.planned
 
     @property
@@ -103,7 +103,7 @@ class RecordedRun:
 
     @property
     def selection(self) -> PartOfPack | None:
-        """The selected part of the pack, or ``None`` if it is the whole."""
+        """The selected part of the pack, or ``None`` if the whole pack is selected."""
         tasks, planned = self.header.pack_tasks, self.header.planned_tasks
         return None if planned >= tasks else PartOfPack(planned, tasks, self.header.selection)
 
@@ -144,14 +144,14 @@ class RecordedRun:
         return self.counted(each)[0]
 
     def counted(self, each: Callable[[RecordedTask], None] | None = None) -> tuple[TesterRunSummary, RecordTally]:
-        """Return the :meth:`summary`, and the tally of records that a closing is compared with."""
+        """Return the :meth:`summary`, and the tally of the records, to compare with the closing of the run."""
         is_active = self.is_active  # before the records are read: the last one may be written meanwhile
         files, header = self._files(), self.header
         aside: dict[TrialId, RecordEntry] = {}
         entries = self._entries(files, aside, each)
         families, failures, usage, results, judge_usage = count({}, entries, header.trials, header.planned_families)
         unknown = header.planned // max(1, header.trials) - total(families.values()).tasks
-        if unknown > 0:  # version 2 has no number of planned tasks by family
+        if unknown > 0:  # a header of version 2 has no number of planned tasks by family
             families["unknown"] = Counts(unknown, trials=header.trials)
         counts = total(families.values())
         checks = [read_usage(check) for check in header.provider_checks if "judge" not in check]

@@ -30,7 +30,10 @@ takes up to 12 bytes when it is escaped.
 """
 
 _MAX_VALUES: Final = 500_000
-"""Maximum sum of lists, objects and commas in a record. An empty list has two bytes in a file, but fifty in memory."""
+"""Maximum sum of lists, objects and commas in a record of more than 1 MiB.
+
+An empty list has two bytes in a file, but fifty in memory.
+"""
 
 _LONGEST: Final = 10**9
 """The longest accepted duration of a task, in seconds: thirty years."""

@@ -153,7 +153,7 @@ def compare_verdicts(
 def reverified(earlier: RunHeader, decisive: Mapping[str, Any], images: Mapping[str, str]) -> dict[str, JsonValue]:
     """Return ``information.reverifies`` of a run that judges the candidates of the run ``earlier`` again.
 
-    ``decisive`` and ``images`` are those of the new run. Only images that both runs resolved are compared.
+    ``decisive`` and ``images`` are those of the new run. An image is compared only if both runs resolved it.
     """
     names = [section for section in _COMPARED if section in earlier.decisive or section in decisive]
     shared = earlier.images.keys() & images.keys()

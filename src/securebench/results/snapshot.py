@@ -26,14 +26,14 @@ INTERVAL: Final = 2.0
 """The minimum pause between two readings of a run in progress, in seconds."""
 
 _SHARE: Final = 10
-"""The minimum pause as a multiple of the time that a reading takes. The longer of the two minimums counts."""
+"""The minimum pause as a multiple of the time that a reading takes. The longer of the two minimum pauses is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSnapshot:
-    """A run at one moment. ``rate`` is the number of trials per minute since the run was last started or resumed.
+    """A run at one moment. ``rate``: trials that ended per minute since the run was last started or resumed.
 
-    ``rate`` and ``seconds_left`` are ``None`` unless the run is in progress and has finished a trial since that start.
+    ``rate`` and ``seconds_left`` are ``None`` unless the run is in progress and has finished a trial since then.
     """
 
     run: RecordedRun
@@ -118,7 +118,7 @@ class _Times:
         return tuple(self._running.values())
 
     def __call__(self, record: RecordedTask) -> None:
-        """Note the times of one record."""
+        """Update the times from ``record``, and remove its task from those in progress."""
         self._running.pop(record.id, None)
         if record.started_at is None:
             return

@@ -68,7 +68,7 @@ class Estimate:
 def wilson(rate: float, size: float) -> Interval:
     """Return the Wilson score interval of a proportion ``rate`` observed in ``size`` independent trials.
 
-    ``size`` may be a fraction: see :func:`pass_at_1`. Source: E. B. Wilson, JASA 22 (1927), 209-212.
+    ``size`` need not be a whole number: see :func:`pass_at_1`. Source: E. B. Wilson, JASA 22 (1927), 209-212.
     """
     weight = _Z * _Z / size
     centre = (rate + weight / 2) / (1 + weight)
@@ -132,7 +132,9 @@ def mcnemar_exact(only_a: int, only_b: int) -> float:
 
 
 def paired_interval(only_a: int, only_b: int, tasks: int) -> Interval:
-    """Return the interval of the difference of two pass rates on the same ``tasks`` (a minus b), one trial each.
+    """Return the interval of the difference of two pass rates (a minus b) on the same ``tasks``.
+
+    Each agent has one trial of each task. ``only_a`` and ``only_b`` are as in :func:`mcnemar_exact`.
 
     Source: D. G. Bonett and R. M. Price, Journal of Educational and Behavioral Statistics 37 (2012), 479-488.
     """
@@ -176,8 +178,8 @@ def _mean_over_tasks(
     if not values:
         return None
     mean = min(1.0, max(0.0, math.fsum(values) / len(values)))
-    # Wilson's interval assumes zeros and ones. They vary more than other values between 0 and 1 with the same mean, so
-    # the interval is not too narrow for such values.
+    # Wilson's interval assumes that each value is 0 or 1. Other values between 0 and 1 with the same mean vary less, so
+    # the interval is not too narrow for them.
     return Estimate(mean, wilson(mean, len(values)), len(values))
 
 

@@ -60,7 +60,10 @@ class SuiteAttestation(Attestation):
 
 
 def _list_of(closing: Closing | None) -> str:
-    """Return the predicate's list to which a run belongs. ``closing`` is ``None`` for a run that was not started."""
+    """Return the name of the list, in ``tests`` of the statement, to which a run belongs.
+
+    ``closing`` is ``None`` for a run that was not started.
+    """
     counts = closing.counts if closing else {"not_run": 1}
     if counts.get("failed"):
         return "failedTests"

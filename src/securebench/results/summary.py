@@ -1,4 +1,4 @@
-"""The summary of a run, counted only from its records."""
+"""The summary of a run. Its results are counted only from the records of the run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from securebench.results.run_directory.part_of_pack import PartOfPack
 
 SHOWN_FAILURES: Final = 20
-"""Maximum number of trials with a failure or an error that a summary lists. The records contain all."""
+"""Maximum number of trials with a failure or an error that a summary lists. The records contain all of them."""
 
 SHOWN_FLAKY: Final = 10
 """Maximum number of flaky tasks that a summary lists."""
@@ -87,7 +87,7 @@ class Counts:
 
     @property
     def verification_status(self) -> RunStatus:
-        """How much of these tasks is verified."""
+        """Whether all, some or none of the planned trials have a verdict."""
         if self.scored == self.planned:
             return RunStatus.COMPLETE
         return RunStatus.PARTIAL if self.scored else RunStatus.PENDING
@@ -187,13 +187,16 @@ class TesterRunSummary:
 
     @property
     def cost_usd(self) -> float | None:
-        """The cost of the agents and the judge model in US dollars; ``None`` if one was used at an unknown cost."""
+        """The cost of the agents and the judge model in US dollars.
+
+        It is ``None`` if no usage was reported, or if the agents or the judge model were used at an unknown cost.
+        """
         used = [usage for usage in (self.usage, self.judge.usage if self.judge else Usage()) if usage]
         return None if any(usage.cost_usd is None for usage in used) else sum(used, Usage()).cost_usd
 
     @property
     def verification_status(self) -> RunStatus:
-        """``complete``, ``partial`` or ``pending``, over all planned tasks."""
+        """``complete``, ``partial`` or ``pending``, for all planned trials together."""
         return self.total.verification_status
 
     @property
@@ -267,10 +270,10 @@ def count(
     trials: int = 1,
     sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> Counted:
-    """Count records. ``planned`` maps task ids to families; there are ``trials`` of each task.
+    """Count records. ``planned`` maps task ids to families. ``trials`` is the number of trials of each task.
 
-    If the ids of planned tasks are unknown, ``sizes`` has their number by family. A family with more tasks in the
-    records than in ``sizes`` counts with the larger number.
+    If the ids of planned tasks are unknown, ``sizes`` has their number by family. If the records contain more tasks of
+    a family than ``sizes`` says, the larger number is used.
     """
     tasks = dict(planned)
     verdicts: dict[str, list[bool]] = {}

@@ -220,7 +220,7 @@ class SandboxProcess(ABC):
 class Sandbox(ABC):
     """One sandbox. Ephemeral: each command gets its own container. Persistent: all commands share one container.
 
-    A context manager. Closing kills running processes and leaves nothing behind. It is idempotent.
+    A context manager. Closing kills running processes, leaves nothing behind and is idempotent.
     """
 
     @abstractmethod
@@ -388,10 +388,10 @@ class SandboxDriver(Extension, ABC):
     def bounded(self, directory: Path, size: int) -> AbstractContextManager[Path]:
         """Return a context in which sandboxes find an empty file system at the existing ``directory`` of this host.
 
-        The file system is in memory. It holds ``size`` bytes, and one file per 4 KiB (at least 1,024 files). Set
-        :attr:`Mount.bounded` for mounts of its directories. The context yields the path at which this process can
-        access the files, because ``directory`` itself may look empty to it. The files are gone when the context ends.
-        Raises :class:`InfrastructureError`.
+        The file system is in memory. It has room for ``size`` bytes, and for one file per 4 KiB of ``size`` (but for no
+        fewer than 1,024 files). Set :attr:`Mount.bounded` for mounts of its directories. The context yields the path at
+        which this process can access the files, because ``directory`` itself may look empty to it. The files are gone
+        when the context ends. Raises :class:`InfrastructureError`.
         """
         raise InfrastructureError(f"this driver cannot limit the size of {directory} (to {size} bytes)")
 
@@ -400,7 +400,7 @@ class SandboxDriver(Extension, ABC):
         """Create a sandbox. Raises :class:`InfrastructureError`.
 
         Raises :class:`ConfigError` for settings that this driver does not support, and :class:`EgressError`
-        (``egress-unavailable``) if it does not support forwarded ports.
+        (``egress-unavailable``) for forwarded ports if this driver does not support them.
         """
 
     @abstractmethod
@@ -433,7 +433,7 @@ def workspace_user() -> tuple[int, int]:
     """Return (uid, gid) for a sandbox that writes to a host directory: the current user, or ``nobody`` if that is root.
 
     Root in a container without capabilities cannot write to an ordinary user's directory, and the user could not
-    remove files that root creates. If the current user is root, ``nobody`` owns the directory.
+    remove files that root creates. If the current user is root, the user ``nobody`` owns the directory.
     """
     uid, gid = os.getuid(), os.getgid()
     return UNPRIVILEGED_USER if uid == 0 else (uid, gid)

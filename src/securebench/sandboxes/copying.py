@@ -36,7 +36,7 @@ def adapted(driver: SandboxDriver) -> SandboxDriver:
     """Return ``driver`` itself if it has all features, otherwise a wrapper that replaces host mounts by copies.
 
     The wrapper copies mounts in when a sandbox is created. It copies the writable mounts of an ephemeral sandbox back
-    when its command has ended. From a persistent sandbox nothing is copied back, because its processes may still run
+    each time a command has ended. From a persistent sandbox nothing is copied back, because its processes may still run
     and change the files. Other features that ``driver`` lacks cannot be replaced: using them raises an error, which is
     :class:`EgressError` (``egress-unavailable``) for forwarded ports.
 
@@ -70,7 +70,7 @@ class AdaptedDriver(WrappedDriver):
         return super().image_tree(image)
 
     def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
-        """Create a sandbox into which the mounts of ``spec`` are copied if the driver has no host mounts."""
+        """Create a sandbox. If the driver has no host mounts, the mounts of ``spec`` are copied into the sandbox."""
         possible = DriverFeature.FORWARDED_PORTS not in self._lacks
         check_forwarded_ports(spec, f"the {self._name} driver", possible=possible)
         if DriverFeature.HOST_MOUNTS not in self._lacks or not spec.mounts:
@@ -127,7 +127,10 @@ class _CopyingProcess(WrappedProcess):
 
 
 def _volume(mount: Mount, user: tuple[int, int]) -> Volume:
-    """Return the volume for ``mount``. The sandbox's ``user`` owns a writable volume, root a read-only one."""
+    """Return the volume for ``mount``.
+
+    The sandbox's ``user`` owns the files of a writable volume. Root owns the files of a read-only volume.
+    """
     owner = (0, 0) if mount.read_only else user
     return Volume(mount.target, partial(_archive, mount, owner), mount.read_only)
 

@@ -1,4 +1,4 @@
-"""Names of the features of drivers and of the restrictions that they enforce. No driver can add a name."""
+"""The names of driver features, and the names of restrictions that drivers enforce. No driver can add a name."""
 
 from __future__ import annotations
 

@@ -48,7 +48,10 @@ class HostSandbox:
             file.write(data)
 
     def read(self, path: str, *, limit: int = READ_LIMIT) -> bytes:
-        """Return the content of a regular file. Raises :class:`PathPolicyError` for other types and larger files."""
+        """Return the content of a regular file.
+
+        Raises :class:`PathPolicyError` for other types of files, and for files larger than ``limit`` bytes.
+        """
         with self._parent(path) as (parent, name), os.fdopen(_open_regular(parent, name, path), "rb") as file:
             data = file.read(limit + 1)
         if len(data) > limit:

@@ -27,7 +27,7 @@ sandboxes but need no core, so they must not delay other tests for longer."""
 class KeptSandboxes(Generic[KeptT]):
     """Idle sandboxes by spec, at most as many as were ever in use at the same time. Thread-safe.
 
-    Use it only for sandboxes that never run candidate code. They are created with the run's ``driver``, outside
+    Use this class only for sandboxes that never run candidate code. They are created with the run's ``driver``, outside
     any task, so no task's events mention them.
     """
 
@@ -42,9 +42,9 @@ class KeptSandboxes(Generic[KeptT]):
     def take(self, spec: SandboxSpec) -> KeptT | None:
         """Return an idle sandbox of ``spec``, or ``None`` if the caller has to start one. Call :meth:`put` afterwards.
 
-        If none is idle and as many are in use as there are cores, wait up to a second for one to be given back.
-        Starting a sandbox takes more CPU time than a usual task, so one for each of many workers would make a short run
-        slower.
+        If no sandbox of ``spec`` is idle and at least as many sandboxes are in use as there are cores, wait up to a
+        second until a sandbox is given back. Starting a sandbox takes more CPU time than a usual task, so a short run
+        would be slower if each of many workers started its own sandbox.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._in_use < self._cores or self._find(spec) is not None, _WAIT_SECONDS)

@@ -39,7 +39,10 @@ SandboxT = TypeVar("SandboxT", bound=Sandbox)
 ProcessT = TypeVar("ProcessT", bound=SandboxProcess)
 
 KILL_GRACE = 30.0
-"""Seconds within which a sandbox must exit after its time limit. If not, its supervisor or engine counts as hung."""
+"""Seconds within which a sandbox must exit after its time limit.
+
+If it does not, its supervisor or engine is treated as hung.
+"""
 
 
 def claim(items: set[T], item: T) -> bool:

@@ -1,7 +1,9 @@
 """The system calls that a sandbox may make: SecureBench's own allowlist, in groups with the reason for each.
 
-Calls that are not listed fail with ``EPERM``. Calls newer than all listed ones fail with ``ENOSYS``, so that programs
-fall back to older calls. The default profile of Docker 20.10 without capabilities allows the same calls and a few more:
+Some calls are allowed only with certain arguments (:func:`profile`). All other calls that are not listed fail with
+``EPERM``, with these exceptions: ``clone3``, ``io_setup``, ``socketcall`` and calls newer than all listed ones fail
+with ``ENOSYS``, so that programs fall back to other calls. The default profile of Docker 20.10 without capabilities
+allows the same calls and a few more:
 
 * ``io_uring``, whose operations a filter cannot see,
 * the older asynchronous I/O, whose requests count against a limit of the whole host,
@@ -154,7 +156,7 @@ def profile(machine: str, capabilities: Collection[str] = ()) -> dict[str, Any]:
             *(_allow("personality", index=0, op="SCMP_CMP_EQ", value=value) for value in _PERSONALITIES),
             *_limits_but_of_init(),
             *(_allow("socket", index=0, op="SCMP_CMP_MASKED_EQ", value=_LOW_HALF, valueTwo=one) for one in _FAMILIES),
-            # The requests in progress count against a limit of the whole host. On ENOSYS, programs use other calls.
+            # Asynchronous requests count against a limit of the whole host. On ENOSYS, programs use other calls.
             {"names": ["io_setup"], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
         ],
     }

@@ -39,8 +39,8 @@ def open_driver(
     named driver does not enforce.
 
     Raises the errors of :func:`~securebench.plugins.load` and :meth:`SandboxDriver.open_for_run`. For ``auto``, raises
-    :class:`EngineError` (``driver-unavailable``), with both reasons, if Docker is unusable and the oci driver is
-    unusable or weaker.
+    :class:`EngineError` (``driver-unavailable``) if Docker is unusable and the oci driver is unusable or weaker. The
+    message contains both reasons.
     """
     if driver == AUTO_DRIVER:
         return _best(runtime, run_id, notify)

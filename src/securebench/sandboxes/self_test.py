@@ -5,8 +5,8 @@ without an error. So the first sandbox of a run reads what the kernel reports ab
 restriction counts as not enforced if the files that show it are missing, with a few exceptions for gVisor.
 
 The image needs only ``/bin/cat``, which prints those of :data:`FILES` that exist, one after the other. If a sandbox
-cannot see its cgroups, its process and memory limits are exceeded on purpose instead: a sandbox with a limit of one
-process, or with almost no memory, must fail to run.
+cannot see its cgroups, the process and memory limits are tested with other sandboxes instead. A sandbox with a limit of
+one process, or with almost no memory, must fail to run.
 
 A forwarded port is identified by the inode of its socket, which is the same inside and outside the sandbox. The
 sandbox's network namespace must not have any other socket or route.

@@ -36,8 +36,9 @@ IDLE_COMMAND: Final = ("/bin/cat",)
 SHARED_LIMITS: Final = {"MSGQUEUE": MIB // 8, "SIGPENDING": 4096, "NICE": 0, "RTPRIO": 0}
 """Limits that protect other sandboxes and the host.
 
-POSIX queues (in bytes) and queued signals also count against the limits of the user who starts sandboxes. ``NICE`` and
-``RTPRIO`` allow priorities to be raised. Without these limits, sandboxes inherit the tester's right to raise them.
+``MSGQUEUE`` limits the bytes in POSIX message queues. Such queues and queued signals also count against the limits of
+the user who starts sandboxes. ``NICE`` and ``RTPRIO`` limit how far priorities can be raised. Without these limits,
+sandboxes inherit the tester's right to raise priorities.
 """
 
 SHM_SIZE = 64 * MIB

@@ -50,7 +50,7 @@ def create_key(path: Path, passphrase: bytes = b"") -> PublicKey:
     try:
         if path == default_key_file():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Write the public key first: if its file exists already, this fails before a private key is created.
+        # Write the public key first: if its file exists already, this fails before the private key is written.
         _write_new(public, f"{key.public.openssh} securebench\n".encode("ascii"), 0o644)
         try:
             _write_new(path, pem, 0o600)

@@ -35,7 +35,7 @@ _OPENSSH_PRIVATE: Final = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 _ENCRYPTED_PEM: Final = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
 _PEM: Final = b"-----BEGIN PRIVATE KEY-----"
 _PEM_PUBLIC: Final = b"-----BEGIN PUBLIC KEY-----"
-_FORMS: Final = "a PEM file (PKCS #8) or an OpenSSH key, of the type Ed25519"
+_FORMS: Final = "an Ed25519 key as a PEM file (private: PKCS #8) or in OpenSSH format"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def decode_private(data: bytes, passphrase: Passphrase) -> PrivateKey:
     try:
         try:
             loaded: object = load(data, None)
-        except TypeError:  # both formats raise this error for an encrypted key
+        except TypeError:  # both functions raise this error for an encrypted key
             secret = passphrase()
             loaded = load(data, secret or b"\0")
     except UnsupportedAlgorithm as error:  # an encrypted OpenSSH key needs the library bcrypt

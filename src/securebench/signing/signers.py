@@ -39,7 +39,10 @@ class StatementSigner(Protocol):
         """Return the content of the signature file for the statement ``payload``. Raises :class:`ConfigError`."""
 
     def open(self, data: bytes) -> bytes:
-        """Return the statement in a signature file. Raises ``ValueError`` unless this signer signed it."""
+        """Return the statement in a signature file.
+
+        Raises ``ValueError`` unless this signer signed it, and :class:`ConfigError` if that cannot be checked here.
+        """
 
 
 class KeySigner:

@@ -1,7 +1,8 @@
 """Sigstore bundles: signed by an identity, such as a workflow of a CI service, instead of a key that a user keeps.
 
 Signing needs a network: the certificate authority certifies the identity for ten minutes, and a public log records the
-signature. Checking needs none: the bundle contains the proofs. The library is the extra ``securebench[sigstore]``.
+signature. Checking needs none: the bundle contains the proofs. The extra ``securebench[sigstore]`` installs
+the library ``sigstore``.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class SigstoreSigner:
     name = "Sigstore identity of this job"
 
     def try_out(self) -> None:
-        """Check that the library and an identity are available. It signs nothing: the log keeps signatures forever."""
+        """Check that the library and an identity are available. Signs nothing, as the log keeps every signature."""
         _token()
         trust_config()
 

@@ -35,7 +35,7 @@ _TIMEOUT: Final = 120.0
 
 
 class AgentKey:
-    """A private key in the ssh-agent. It signs in the agent and never leaves it."""
+    """A private key in the ssh-agent, which signs with it. The key never leaves the ssh-agent."""
 
     def __init__(self, public: PublicKey, address: str) -> None:
         self.public = public
@@ -43,7 +43,7 @@ class AgentKey:
 
     @classmethod
     def find(cls, public: PublicKey) -> AgentKey:
-        """Return the private key for ``public`` in the agent at ``SSH_AUTH_SOCK``. Raises :class:`ConfigError`."""
+        """Return the private key for ``public`` in the ssh-agent at ``SSH_AUTH_SOCK``. Raises :class:`ConfigError`."""
         address = os.environ.get(SOCKET_VARIABLE, "")
         if not address:
             raise _unusable(
@@ -59,7 +59,10 @@ class AgentKey:
         return cls(public, address)
 
     def sign(self, data: bytes) -> bytes:
-        """Return the signature of ``data``. Raises :class:`ConfigError` (``key-unusable``) if the agent gives none."""
+        """Return the signature of ``data``.
+
+        Raises :class:`ConfigError` (``key-unusable``) if the ssh-agent does not return an Ed25519 signature.
+        """
         with _connected(self._address) as agent:
             fields = (_string(self.public.ssh_blob), _string(data), (0).to_bytes(4, "big"))
             _send(agent, bytes([_SIGN_REQUEST]) + b"".join(fields))
@@ -91,7 +94,7 @@ class _Fields:
 
 @contextmanager
 def _connected(address: str) -> Iterator[socket.socket]:
-    """Connect to the agent. Turns every failure in the block into :class:`ConfigError`."""
+    """Connect to the ssh-agent. Turns every failure in the block into :class:`ConfigError`."""
     try:
         with socket.socket(socket.AF_UNIX) as agent:
             agent.settimeout(_TIMEOUT)

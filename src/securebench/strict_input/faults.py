@@ -114,7 +114,7 @@ def name_of(path: Path) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown word: the closest of ``known``, or all of them."""
+    """Return a hint for an unknown word: the closest of ``known`` or, if none is close, all of them."""
     names = sorted(known)
     near = difflib.get_close_matches(word[:_SHOWN].lower(), names, n=1, cutoff=0.6)
     if near:
@@ -123,7 +123,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def similar(word: str, known: Collection[str], most: int = 5) -> list[str]:
-    """Return up to ``most`` of ``known`` that contain ``word``, ignoring case. If none does, return similar ones.
+    """Return up to ``most`` names in ``known`` that contain ``word``, ignoring case. If none does, return similar ones.
 
     ``word`` is also compared with what follows the last slash of a name, because the ids of a pack often begin alike.
     """

@@ -67,8 +67,9 @@ def read_text(path: Path, what: str, limit: int, *, follow: bool = False) -> tup
 
 
 def decode(data: bytes, line: int = 1) -> tuple[str, Fault | None]:
-    """Return ``data`` as text and ``None``, or an empty text and the fault if ``data`` is not plain UTF-8.
+    """Return ``data`` as text and ``None``.
 
+    If ``data`` is not UTF-8, begins with a BOM or contains a NUL, return an empty text and the fault.
     ``line`` is the line number at which ``data`` starts.
     """
     if data.startswith(UTF8_BOM):

@@ -29,7 +29,10 @@ MAX_VALUES = 50_000
 """Maximum number of values in one text. An empty list is three bytes in a file but thirty times that in memory."""
 
 _MAX_INTEGER = 2**63
-"""Integers must be below this, so that they fit in 64 bits. Other parsers round or reject larger ones."""
+"""Integers must be less than this and at least its negative, so that they fit in 64 bits.
+
+Other parsers round or reject integers outside this range.
+"""
 
 _MAX_INTEGER_LENGTH = 20
 
@@ -122,7 +125,10 @@ _LENIENT = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
 def _count(value: JsonValue, max_values: int) -> int:
-    """Return the number of values, or more than ``max_values`` if they are nested too deep."""
+    """Return the number of values.
+
+    If there are more than ``max_values`` or they are nested too deep, return a number above ``max_values``.
+    """
     level, count = [value], 0
     for _ in range(MAX_DEPTH + 1):
         count += len(level)
@@ -140,7 +146,10 @@ def _children(node: JsonValue) -> list[JsonValue]:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A value in a text: its path, its source text, and the positions of the value and of its key."""
+    """A value in a text: its path, its source text, and the positions of the value and of its key.
+
+    The ``word`` of a list or an object is only its opening bracket.
+    """
 
     path: Path
     word: str
@@ -149,7 +158,7 @@ class _Node:
 
 
 def _nodes(text: str) -> Iterator[_Node]:
-    """Yield each value of a valid JSON text, in order, until one is nested deeper than ``MAX_DEPTH``."""
+    """Yield each value of a valid JSON text, in order, until a list or object is nested deeper than ``MAX_DEPTH``."""
     path: list[str | int] = []
     key_start: int | None = None
     wants_key = False
@@ -172,7 +181,7 @@ def _nodes(text: str) -> Iterator[_Node]:
 
 
 def _next_member(last: str | int) -> tuple[str | int, bool]:
-    """Return the part that replaces ``last``, the last part of a path, at a comma, and whether a key follows.
+    """Return what replaces ``last``, the last part of a path, after a comma. Also return whether a key follows.
 
     In a list, the new part is the next index. In an object, it is ``last`` until the key has been read.
     """

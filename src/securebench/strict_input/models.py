@@ -139,7 +139,10 @@ def _key_fault(model: type[BaseModel], value: Any, kind: str, loc: Sequence[str 
 
 
 def _of_tag(detail: ErrorDetails) -> ErrorDetails:
-    """Turn an error about the tag of a union, the field that selects an object's model, into an error of that field."""
+    """Turn an error about the tag of a union into an error of the field that is the tag.
+
+    The tag selects the model of an object. Other errors are returned unchanged.
+    """
     if not detail["type"].startswith("union_tag_"):
         return detail
     context, given = detail["ctx"], detail["input"]

@@ -94,7 +94,7 @@ def _syntax_fault(error: Exception) -> Fault:
 
 
 class _Builder:
-    """Builds plain values from parser events, and notes their positions."""
+    """Builds plain values from parser events, and records their positions."""
 
     def __init__(self, source: YamlSource) -> None:
         self.source = source

@@ -74,5 +74,5 @@ def _parse(line: str) -> _Line:
 
 
 def _bare(raw: str) -> str:
-    """Return an unquoted value: up to a ``#`` at its start or after white space."""
+    """Return an unquoted value without its comment, which begins with a ``#`` at the start or after white space."""
     return re.split(r"(?:^|\s)#", raw, maxsplit=1)[0].strip()

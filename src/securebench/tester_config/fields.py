@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION: Final = "0.2"
 
 AUTO: Final = "auto"
-"""The value of ``run.max_workers`` that lets the machine decide."""
+"""The value of ``run.max_workers`` that lets SecureBench choose the number of tasks."""
 
 MAX_WORKERS: Final = 256
 """Maximum number of tasks at once. More would only wait for one another."""
@@ -64,7 +64,10 @@ def _host_path(path: str) -> str:
 
 
 def place_from(base: Path, text: str) -> Path:
-    """Return ``text``, a path relative to ``base``, as an absolute path. Resolve symlinks in all parts but the last."""
+    """Return ``text``, a path relative to ``base``, as an absolute path.
+
+    Resolve symlinks in all parts but the last. If the last part is ``..``, resolve the whole path.
+    """
     path = base / text
     if path.name == "..":
         return Path(os.path.realpath(path))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _Place: TypeAlias = tuple[str, ...]
 
 _DEFAULTS: Final = {ExtensionKind.DRIVER: AUTO_DRIVER, ExtensionKind.EXECUTOR: DEFAULT_EXECUTOR}
-"""The extensions that are used if a tester YAML names none."""
+"""The names that are used if a tester YAML does not name a driver or an executor."""
 
 _MANIFEST = ("benchmark", "manifest")
 _TASKS = ("benchmark", "tasks")
@@ -54,9 +54,9 @@ _AGENT = ("harness", "config", "agent_dir")
 def load_tester_config(path: Path, overrides: Iterable[str] = ()) -> TesterConfig:
     """Read a tester YAML of schema version 0.2. Raises :class:`ConfigError` with all problems.
 
-    Paths in the file are relative to its directory. The pack's manifest and tasks file must be regular files; they are
-    not read. Each of the ``overrides``, such as ``run.trials=3``, replaces a value of the file, and is checked like
-    that value.
+    Host paths in the file are relative to its directory. The pack's manifest and tasks file must be regular files; they
+    are not read. Each of the ``overrides``, such as ``run.trials=3``, replaces or adds a value, and is checked like a
+    value of the file.
     """
     return read_tester_file(path, overrides).config()
 
@@ -88,7 +88,7 @@ class TesterFile:
         return config
 
     def raise_if_any(self, faults: Iterable[Fault]) -> None:
-        """Raise :class:`ConfigError` with the locations of ``faults``, if there are any."""
+        """Raise :class:`ConfigError` with ``faults`` and their locations. Do nothing if there are no faults."""
         problems = Problems()
         problems.extend(faults, self.source)
         problems.raise_if_any()
@@ -112,7 +112,7 @@ def read_tester_file(path: Path, overrides: Iterable[str] = ()) -> TesterFile:
 def config_of(value: Any, file: TesterFile) -> tuple[TesterConfig | None, list[Fault]]:
     """Return the configuration in ``value``, or ``None`` and its faults.
 
-    ``value`` comes from ``file``, and its paths are relative to the directory of this file.
+    ``value`` comes from ``file``. Host paths in ``value`` are relative to the directory of ``file``.
     """
     model, faults = fit(TesterModel, value)
     settings, of_settings = _fit_settings(value, file.path.parent)
@@ -160,7 +160,10 @@ def _fit_judge(value: Any, base: Path) -> tuple[JudgeSettings | None, list[Fault
 
 
 def _extensions(value: Any) -> Iterator[tuple[ExtensionKind, _Place, str, str]]:
-    """Yield the kind and the section of each extension, and the section's keys for its name and its settings."""
+    """Yield the kind and the section of each extension, and two keys of the section.
+
+    The value of the first key is the extension's name. The value of the second key is its settings.
+    """
     if _at(value, ("run",)):
         yield ExtensionKind.EXECUTOR, ("run",), "executor", "executor_config"
     if _at(value, ("harness",)):

@@ -1,4 +1,4 @@
-"""A loaded tester configuration. Paths are absolute."""
+"""A loaded tester configuration. Host paths are absolute."""
 
 from __future__ import annotations
 

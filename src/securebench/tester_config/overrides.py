@@ -88,5 +88,5 @@ def _invalid(key: str, message: str, hint: str) -> Problem:
 
 
 def override_names(overrides: Mapping[_Place, JsonValue]) -> dict[str, JsonValue]:
-    """Return the overrides by their keys, such as ``run.trials``, as they are recorded."""
+    """Return the overrides by their keys, such as ``run.trials``. They are recorded in this form."""
     return {".".join(place): value for place, value in overrides.items()}

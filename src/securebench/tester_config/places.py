@@ -22,8 +22,8 @@ OUTPUT_DIR_HINT: Final = "use a separate directory for the run, such as '../runs
 def require_output_dir(path: Path, pack_directory: Path) -> None:
     """Raise :class:`ConfigError` if ``path`` cannot be the output directory.
 
-    It must not be ``/``, a home directory, the pack's directory or inside it (``output-dir-unsafe``), or exist as
-    something other than a directory (``output-dir-unusable``). Symlinks are resolved first.
+    It must not be ``/`` or a home directory, and must be outside the pack's directory (``output-dir-unsafe``). If it
+    exists, it must be a directory (``output-dir-unusable``). Symlinks are resolved first.
     """
     if fault := output_dir_fault(path, pack_directory):
         raise ConfigError(f"the output directory {path} {fault}", code=output_dir_code(fault), hint=OUTPUT_DIR_HINT)

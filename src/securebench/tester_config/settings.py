@@ -1,6 +1,6 @@
 """Settings of harnesses (``harness.config`` of a tester YAML) and of the judge model (``judge``).
 
-These pydantic models are frozen, reject unknown keys and convert no types. Paths read from a file are relative to the
+These pydantic models are frozen, reject unknown keys and convert no types. Host paths in a file are relative to the
 file's directory.
 """
 
@@ -129,7 +129,9 @@ class AgentVariables(WireModel):
 
 
 class ModelProvider(WireModel):
-    """A model and its provider. The relay adds the key and enforces the other settings.
+    """A model and its provider.
+
+    The relay adds the key and enforces ``model``, ``provider_tools``, ``budget`` and ``timeouts``.
 
     ``api_key_env`` is the tester's environment variable with the key. Its default depends on the dialect. ``auth`` is
     how the key is sent, and ``api_version`` is the version of Azure's API.
@@ -153,7 +155,10 @@ class ModelProvider(WireModel):
 
 
 class CommandProvider(ModelProvider):
-    """The model provider of an agent run as a command, and the environment variables that tell the agent about it."""
+    """The model provider of an agent that is run as a command.
+
+    ``variables`` has the names of the environment variables that tell the agent about the provider.
+    """
 
     effort: Maybe[Effort] = None
     variables: AgentVariables = AgentVariables()
@@ -207,7 +212,7 @@ class JudgeSettings(ModelProvider):
 
 
 class CommandConfig(HarnessSettings):
-    """An agent run as a command.
+    """An agent that is run as a command.
 
     Its answer is the file ``artifact_path``. If this is ``None``, its answer is its stdout or the files it changed,
     depending on the family.
@@ -236,8 +241,8 @@ class ProviderSettings(HarnessSettings):
     that the provider runs: web search, web fetch, code execution. ``prices`` replaces those of the price table.
 
     The settings from ``effort`` to ``extra_arguments`` change what the program does. The declaration of a program says
-    which of them it supports. ``system_prompt_file`` replaces its system prompt, and ``instructions_file`` is added to
-    that prompt.
+    which of these settings the program supports. ``system_prompt_file`` replaces the program's system prompt, and
+    ``instructions_file`` is added to that prompt.
     """
 
     identified_by_content: ClassVar = frozenset({"instructions_file", "system_prompt_file"})
@@ -294,7 +299,7 @@ class ModelConfig(HarnessSettings, ModelProvider):
     @field_validator("system_prompt_file", "max_tokens", "seed")
     @classmethod
     def _consistent(cls, value: Any, info: ValidationInfo) -> Any:
-        """Check a setting together with those before it."""
+        """Check a setting together with the settings that are declared before it."""
         given = info.data
         match info.field_name:
             case "system_prompt_file" if value and given.get("system_prompt"):

@@ -46,7 +46,7 @@ class SuiteAgentModel(WireModel):
 
 
 class SuiteFileModel(WireModel):
-    """A suite file. The sections from ``run`` on are those of a tester YAML and apply to every run.
+    """A suite file. ``run``, ``verification``, ``sandbox`` and ``judge`` are sections of a tester YAML for every run.
 
     The ``run`` section has no ``id`` and no ``output_dir``.
     """
@@ -75,7 +75,7 @@ class SuiteRun:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A loaded suite. ``runs`` are in the order of execution: all agents on the first pack, then all on the next."""
+    """A loaded suite. ``runs`` are in the order of execution: all runs on the first pack, then all runs on the next."""
 
     id: str
     output_dir: Path
@@ -149,7 +149,7 @@ def _tester_value(suite: dict[str, Any], cell: _Cell, output: Path) -> dict[str,
 
 
 def _moved(fault: Fault, cell: _Cell) -> Fault:
-    """Return a fault of one configuration with its path in the suite file."""
+    """Return ``fault``, found in the configuration of one run, with the matching path in the suite file."""
     path: FaultPath
     match fault.path:
         case ("harness", "config", "model") if cell.model is not None:
@@ -166,7 +166,7 @@ def _moved(fault: Fault, cell: _Cell) -> Fault:
 
 
 def _clashes(runs: list[SuiteRun]) -> Iterator[Fault]:
-    """Yield a fault if two runs would write to the same directory, and one if there are too many runs."""
+    """Yield a fault if there are too many runs, and another fault if two runs would write to the same directory."""
     if len(runs) > MAX_RUNS:
         yield Fault("field-value", f"the suite has {len(runs)} runs; at most {MAX_RUNS} are allowed", ("suite",))
     seen: dict[str, SuiteRun] = {}
@@ -176,7 +176,7 @@ def _clashes(runs: list[SuiteRun]) -> Iterator[Fault]:
             what = f"{run.agent!r} on {run.pack!r} and {other.agent!r} on {other.pack!r}"
             hint = "give the agents different names, and list each pack and model once"
             yield Fault("suite-runs-clash", f"{what} would both write to {run.path!r}", ("agents",), hint)
-            return  # the same two agents clash on every pack
+            return  # one fault is enough: agents that clash on one pack clash on every pack
 
 
 def _slug(name: str) -> str:

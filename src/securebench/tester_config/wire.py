@@ -104,7 +104,7 @@ class LimitsModel(WireModel):
 
 
 class SandboxModel(WireModel):
-    """The section ``sandbox``: the driver, and the limits of each sandbox."""
+    """The section ``sandbox``: the driver, its settings, the runtime, and the limits of each sandbox."""
 
     driver: str = OPTIONAL
     config: dict[str, Any] = OPTIONAL

@@ -61,7 +61,7 @@ def with_agent_copy(plan: Plan, parts: RunParts) -> Iterator[Plan]:
 
 def _copy(source: Path, target: Path) -> None:
     """Copy a directory with its modes and symbolic links. If this user is root, also copy the owners."""
-    make_fresh_directory(target)  # removes the copy of a killed run
+    make_fresh_directory(target)  # removes the copy that a killed run left
     reached(FaultPoint.TREE_COPY, target)
     shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
     if os.getuid() == 0:

@@ -80,10 +80,11 @@ class ProviderCheck:
 def check_provider(
     plan: Plan, parts: RunParts, options: RunOptions, earlier: RunHeader | None, cost: RunCost
 ) -> ProviderCheck:
-    """Check key and model of the harness, if it uses a model provider. Then check the judge, if the run has one.
+    """Check the key and model of the harness, if it uses a model provider. Then check the judge, if the run has one.
 
     Without this check, a rejected key would make every task end in an error. The judge is calibrated unless ``earlier``
-    says that it was. Calibration stops when the run's budget is used up: ``cost`` counts every request of the checks.
+    contains a calibration. Every request of the checks is added to ``cost``, and calibration stops when the run's
+    budget is used up.
     Raises :class:`ConfigError` and :class:`InfrastructureError`.
     """
     lines: list[Mapping[str, JsonValue]] = []

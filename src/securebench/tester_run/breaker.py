@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
 
 ERRORS_IN_A_ROW: Final = 5
-"""The number of infrastructure errors in a row after which a run stops, or another node gets no more tasks."""
+"""The number of infrastructure errors in a row on this machine after which a run stops.
+
+After this number of errors in a row on another node, that node gets no more tasks.
+"""
 
 FAILED_STARTS: Final = 5
 """The number of trials after which a run stops if its agent has started in none of them."""
@@ -54,7 +57,7 @@ class Breaker:
         self._failed_starts: list[_FailedStart] | None = None if is_resumed else []
         """The failed starts so far.
 
-        ``None`` in a resumed run that has records, and once an agent has started or failed differently.
+        It is ``None`` in a resumed run that has records, and after an agent has started or failed in a different way.
         """
 
     def trips(self, record: TaskRecord, node: str = "") -> str:

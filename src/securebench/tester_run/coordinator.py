@@ -107,10 +107,11 @@ class Coordinator:
         return record
 
     def _watch(self, record: TaskRecord, node: str = "") -> None:
-        """Count ``record``. If the breaker trips or the run's budget is used up, start no more tasks.
+        """Give ``record`` to the breaker, and add its cost.
 
-        Tasks in progress finish. The thread that made or received the record calls this, so that it starts no other
-        task before the record is counted. A second call for the same record does nothing.
+        If the breaker trips or the run's budget is used up, no more tasks start, and tasks in progress finish. The
+        thread that made or received the record calls this before it starts another task. A second call for the same
+        record does nothing.
         """
         if record.id in self._nodes:
             return

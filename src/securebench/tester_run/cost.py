@@ -22,7 +22,7 @@ class RunCost:
     """The cost of a run so far: what its agents and its judge model used, and what the checks of providers used.
 
     If the run has a budget, the cost of interrupted tasks is taken from the egress log, and an answer of unknown cost
-    counts with the highest possible cost. Thread safe.
+    is assumed to have the highest possible cost. Thread safe.
     """
 
     def __init__(self, budget_usd: float | None) -> None:
@@ -54,7 +54,10 @@ class RunCost:
             self._is_known = self._is_known or bool(self._total)
 
     def add(self, record: TaskRecord) -> None:
-        """Count a new record, whose usage includes the usage of earlier attempts."""
+        """Add the cost of a new record.
+
+        The record's usage includes the usage of earlier attempts, so its cost replaces the cost of these attempts.
+        """
         usage = read_usage(record.provenance.get("spent") or record.provenance.get("usage")) or Usage()
         usage += read_usage(record.provenance.get("judge_usage")) or Usage()
         with self._lock:
@@ -75,7 +78,7 @@ class RunCost:
     def _cost(self, usage: Usage | None) -> int:
         """Return the cost of ``usage`` in micro-dollars; 0 if there is none.
 
-        With a budget, an answer of unknown cost counts with the most it may have cost.
+        If the run has a budget, an answer of unknown cost is assumed to have the highest possible cost.
         """
         if usage is None:
             return 0

@@ -49,9 +49,9 @@ def run(  # noqa: PLR0913 - the options of the command line
     """Run a benchmark pack against an agent, as ``securebench run`` does, and return the summary.
 
     ``config`` is a configuration or the path of a tester YAML. The options are those of the command line; ``None``
-    means the value of the configuration. ``variables`` has the values of ``harness.env`` and the keys of providers, by
-    default this process's environment. No env file is read. ``on_event`` is called with every progress event,
-    ``notify`` with messages for the user. Both may be called from any thread.
+    means the value of the configuration. ``variables`` has the values of ``harness.env`` and the keys of providers. The
+    default is this process's environment. No env file is read. ``on_event`` is called with every progress event except
+    agent output, and ``notify`` is called with messages for the user. Both may be called from any thread.
 
     The caller handles signals. ``KeyboardInterrupt`` stops the run and is raised again. Finished tasks are saved, but
     the run is not closed.

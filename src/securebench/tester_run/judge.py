@@ -52,9 +52,10 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.prompt import JudgePrompt
 
 _RETRIES: Final = len(PROVIDER_BACK_OFF)
-"""The most retries of all requests of a session together. The count restarts when the judge answers a control response.
+"""The most retries in one session, for all of its requests together.
 
-``grading.py`` describes this response. A whole verification is also repeated at most this many times.
+The count restarts when the judge answers a request about a control response, which ``grading.py`` describes. A whole
+verification is also repeated at most this many times.
 """
 _JSON_BYTES: Final = 3
 """Maximum bytes in the JSON of a request for each byte of a text, if the text has no unusual control characters.
@@ -147,7 +148,8 @@ class ModelJudge(RunJudge):
     def require_budget(self, tasks: Iterable[SecureBenchTask]) -> None:
         """See :meth:`RunJudge.require_budget`.
 
-        Without this check, a response whose grading uses up the budget could turn a failure into an error.
+        Without this check, an agent could turn a failure into an error: with a response whose grading uses up the
+        budget.
         """
         budget, prices = self.settings.budget, self.connection.endpoint.token_prices
         for task in map(GradingTask.of, filter(is_model_graded, map(_values, tasks))):
@@ -188,7 +190,7 @@ class _ModelSession(JudgeSession):
         self._failures = 0
 
     def ask(self, prompt: JudgePrompt, *, is_control: bool) -> JudgeReply:
-        """See :meth:`JudgeSession.ask`. A request that fails at the provider is repeated, unless it is a control."""
+        """See :meth:`JudgeSession.ask`. If the provider fails, the request is repeated, but never for the control."""
         while True:
             reply, error = self._ask_once(prompt)
             if is_control and error is not None:
@@ -256,7 +258,7 @@ class _ModelSession(JudgeSession):
 
 
 def _text(take: Callable[[Any], Any], content: Mapping[str, JsonValue]) -> str:
-    """Return the text of an answer, or an empty text, which is not a valid verdict, if the answer has none."""
+    """Return the text of an answer. If it has no text, return an empty string, which is not a valid verdict."""
     try:
         return str(take(content).text)
     except INVALID:
@@ -264,7 +266,7 @@ def _text(take: Callable[[Any], Any], content: Mapping[str, JsonValue]) -> str:
 
 
 class RecordedJudge(RunJudge):
-    """Gives the recorded replies of a run's judge, so that verdicts are recomputed without new requests."""
+    """Answers with the recorded replies of a run's judge, so that verdicts are recomputed without new requests."""
 
     def __init__(self, sealed: SealedRun) -> None:
         self._sealed = sealed

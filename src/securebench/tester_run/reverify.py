@@ -137,7 +137,7 @@ def _output_dir(directory: Path, output_dir: Path | None) -> Path:
     original = directory.resolve()
     output = output_dir.resolve() if output_dir else original.with_name(original.name + SUFFIX)
     existing = [place for place in (output, *output.parents) if place.exists()]
-    if any(place.samefile(original) for place in existing):  # also if another mount of the same directory is used
+    if any(place.samefile(original) for place in existing):  # true also for another mount of the same directory
         raise ConfigError(
             f"the output directory {output} is the run directory or inside it, and the run directory is only read",
             code="output-dir-unsafe",
@@ -165,7 +165,7 @@ def _recorded_pack(directory: Path) -> BenchmarkPaths:
 def _config(
     run: RecordedRun, pack: BenchmarkPaths, output: Path, options: RunOptions, tester: TesterConfig | None
 ) -> TesterConfig:
-    """Return the configuration of the new run, with the policy and the limits of the run under review."""
+    """Return the configuration of the new run, with the policy and the limits of the old run."""
     header = run.header
     _valid(RunModel, {"id": run.run_id, "trials": run.trials, "output_dir": SUFFIX}, "run_id or trials")
     _valid(HarnessModel, {"type": SealedProducer.name, "name": run.label}, "harness.name")
@@ -184,7 +184,7 @@ def _config(
 
 
 def _sandbox(header: RunHeader, limits: Limits, driver: str | None, tester: TesterConfig | None) -> SandboxConfig:
-    """Return the sandbox settings: ``driver``, or else the driver and the runtime of the run under review."""
+    """Return the sandbox settings: ``driver``, or else the driver and the runtime of the old run."""
     begun = header.decisive.get("sandbox")
     section: dict[str, Any] = begun if isinstance(begun, dict) else {}
     name, runtime = driver or str(section.get("driver")), None
@@ -216,7 +216,7 @@ def _valid(model: type[_Model], value: Any, name: str) -> dict[str, Any]:
 
 
 def _selection(header: RunHeader, options: RunOptions) -> TaskSelection:
-    """Return the selection of the run under review. If the user gave patterns of ids, they replace those of the run."""
+    """Return the selection of the old run. If the user gave patterns of ids, they replace the old run's patterns."""
     selection = TaskSelection(**_section(SelectModel, header, "selection"))
     return replace(selection, task=options.task) if options.task else selection
 
@@ -263,7 +263,7 @@ def _require_verifiers(plan: Plan, header: RunHeader) -> None:
 
 
 def _chosen(verifier: Any) -> tuple[Any, ...] | None:
-    """Return which verifier a tester chose, without its version: a different version is only reported."""
+    """Return which verifier and settings a tester chose, without the version: a different version is only reported."""
     if not isinstance(verifier, dict):
         return None
     extension = verifier.get("extension")
@@ -288,7 +288,7 @@ def _with_driver_hint(
 
 
 def _recorded_differences(output: Path) -> tuple[Difference, ...]:
-    """Return the differences from the run under review that the new run's header lists."""
+    """Return the differences between the old and the new run, as the new run's header lists them."""
     header = read_header(output)
     assert header is not None
     described: Any = header.information["reverifies"]
@@ -300,7 +300,7 @@ def _notes(run: RecordedRun, sealed: SealedRun, match: Match) -> Iterable[str]:
     if match is Match.SAME_PUBLIC:
         yield f"hidden content of the pack could not be compared with that of the run: the run has no {KEY_FILE}"
     if "judge" in run.header.decisive:
-        yield "verdicts of the judge model were recomputed from its recorded replies; it was not asked again"
+        yield "verdicts of the judge model were recomputed from its recorded replies; the model was not asked again"
     if run.header.closing is None:
         yield "the run was not closed, so records may be missing at its end"
     if missing := run.planned - len(sealed.entries):

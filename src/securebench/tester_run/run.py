@@ -61,7 +61,7 @@ def run_benchmark(
     sinks: Iterable[Callable[[Event], None]] = (),
     parts: RunParts | None = None,
 ) -> TesterRunSummary:
-    """Run a benchmark pack against an agent, and return the summary, counted from the records.
+    """Run a benchmark pack against an agent, and return the summary, computed from the records.
 
     Before any task has run, raises :class:`ConfigError`, :class:`InfrastructureError`, and ``ValueError`` for a budget
     that is not positive. Later problems are in the records and in the summary's ``problems``.
@@ -92,7 +92,7 @@ def run_plan(
         info, header = _prepare(plan, driver, earlier, options, commitment)
         reached(FaultPoint.RUN_PREPARED)
         # A new run checks the provider's key before it writes its header. A resumed run checks it later, and only if
-        # tasks are left.
+        # tasks and budget are left.
         check = None if earlier else check_provider(plan, parts, options, None, RunCost(plan.budget_usd))
         if earlier is None:
             commitment.write(plan.directory)
@@ -291,7 +291,7 @@ class _Run:
             report.emit(Resume(kept=planned - to_do, redone=redone, planned=planned))
 
     def _close(self, ending: RunEnd, troubles: Iterable[str]) -> TesterRunSummary:
-        """Close the run, and return its summary, which is counted from the records on disk."""
+        """Close the run, and return its summary, which is computed from the records on disk."""
         self._check_pack()
         directory = self._plan.directory
         models: Counter[str] = Counter()

@@ -40,7 +40,7 @@ class SealedRun:
     """A run whose candidates are judged again. Its directory is only read, and everything in it is untrusted.
 
     ``entries`` has a summary of each current record. ``rows`` maps the id of each task to the distinct values of
-    ``provenance.row`` in the records of that task. Raises the errors of :meth:`RecordedRun.records`.
+    ``provenance.row`` in the records of that task. Raises :class:`ConfigError` if the records are damaged.
     """
 
     def __init__(self, run: RecordedRun) -> None:
@@ -129,7 +129,7 @@ class SealedProducer(HarnessProducer):
             return AgentResult(candidate=None, failure=failure, metadata=metadata)
         candidate, record = self._sealed.candidate(trial, view.candidate_kind, context.store)
         image = context.driver.resolve_image(view.environment.image or DEFAULT_IMAGE)
-        # Reuse the text of the earlier record: its redacted parts stay redacted, and only it has the diff of a patch.
+        # Reuse the text of the earlier record. What was redacted stays redacted, and only this text has a patch's diff.
         recorded = candidate_fields(candidate, record.candidate_text, redacted=record.candidate_redacted)
         return AgentResult(candidate=candidate, metadata=metadata, image_id=image.id, recorded=recorded)
 

@@ -26,7 +26,10 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED_EXIT: Final = 130
 
 _HARD_SECONDS: Final = 3.0
-"""Seconds that the process waits for its sandboxes to stop after a second signal. The next run removes those left."""
+"""Seconds that the process waits for its sandboxes to stop after a second signal.
+
+The next run removes sandboxes that did not stop.
+"""
 
 _POLL_SECONDS: Final = 0.2
 

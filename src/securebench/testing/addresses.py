@@ -1,4 +1,4 @@
-"""Addresses of this machine, to check that none of them can be reached from a sandbox."""
+"""Addresses of this machine and of its DNS resolvers, to check that a sandbox can reach none of them."""
 
 from __future__ import annotations
 

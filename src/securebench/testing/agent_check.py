@@ -196,9 +196,9 @@ def _edits(tasks: Iterable[_SmokeTask]) -> TextBook:
 def _script(task: _SmokeTask) -> Script:
     """Return a script that solves the task twice.
 
-    The provider recognizes the task, and so its script, in the output of the first command, which prints the task. If
-    an agent loses this output, the second command is that of a fallback script, which prints the task again. The
-    script returned here then continues with its third command, which therefore also solves the task.
+    The first command prints the task. The provider finds the task's marker in the output, and so chooses the task's
+    script. If an agent loses this output, the second command comes from a fallback script, and the provider continues
+    with the third command of the script returned here. This is why the third command solves the task, too.
     """
     solve = Shell(f"printf %s {shlex.quote(task.content)} > {task.file}")
     return (READ_TASK, solve, solve, _SUBMIT, Say("Done."))

@@ -81,7 +81,7 @@ class LoopbackServer:
 
 
 def tls_contexts(names: Sequence[str]) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Return the TLS context of a server with a new certificate for ``names``, and that of a client that trusts it."""
+    """Return two TLS contexts: for a server with a new certificate for ``names``, and for a client that trusts it."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0] if names else "localhost")])
     now = dt.datetime.now(dt.UTC)

@@ -13,9 +13,9 @@
     with driver.create(spec) as sandbox:
         result = sandbox.run(Command(argv=("agent",), timeout_seconds=5, workdir="/workspace"))
 
-It isolates nothing: programs run on threads of this process. :meth:`ProgramContext.path` finds only host paths that
-the spec mounts. The time limit, the output limit and kill are enforced. Other limits and restrictions of a spec are
-recorded in ``commands`` but not enforced; some are checked for validity. To test a driver, use
+The driver isolates nothing: programs run on threads of this process. :meth:`ProgramContext.path` finds only host paths
+that the spec mounts. The time limit, the output limit and kill are enforced. Other limits and restrictions of a spec
+are recorded in ``commands`` but not enforced; some are checked for validity. To test a driver, use
 :mod:`securebench.testing.conformance`.
 """
 
@@ -160,7 +160,7 @@ class ProgramContext:
 
 
 ScriptedProgram: TypeAlias = Callable[[ProgramContext], int | None]
-"""A program. It returns its exit code (``None`` is 0) or raises ``SystemExit``. Other exceptions mean exit code 1."""
+"""A program. It returns its exit code (``None`` is 0) or raises ``SystemExit``. Any ``Exception`` means exit code 1."""
 
 
 class ScriptedProcess(SandboxProcess):
@@ -246,7 +246,7 @@ class ScriptedProcess(SandboxProcess):
         return chunk
 
     def wait(self) -> ExitState:
-        """Discard unread output, and wait for the end."""
+        """Discard unread output, wait until the process has ended, and return its exit state."""
         while self.receive() is not None:
             pass
         self._on_wait()
@@ -355,7 +355,7 @@ class ScriptedDriver(SandboxDriver):
         environment: Mapping[str, str] | None = None,
         files: Mapping[str, bytes] | None = None,
     ) -> ResolvedImage:
-        """Add an image. ``environment`` has its variables, by default only ``PATH``.
+        """Add an image. ``environment`` contains the image's variables, by default only ``PATH``.
 
         ``files`` maps absolute paths to contents. :meth:`image_tree` puts these files into a directory.
         """

@@ -38,7 +38,7 @@ _MESSAGES: Final[Mapping[FailureReason, str]] = MappingProxyType(
         FailureReason.CANDIDATE_TOO_LARGE: "the candidate is too long for an answer",
         FailureReason.CANDIDATE_EMPTY: "the candidate has no visible characters",
         FailureReason.WRONG_ANSWER: "the response does not give an accepted answer",
-        FailureReason.AMBIGUOUS_ANSWER: "the text gives several answers, or takes one back",
+        FailureReason.AMBIGUOUS_ANSWER: "the text contains several answers, or withdraws an answer",
         FailureReason.REJECTED_ANSWER: "the answer contains a phrase that the rubric rejects",
     }
 )
@@ -64,7 +64,7 @@ class VerifyContext:
     judge: JudgeSession | None = None
     """The judge model, if the run has one."""
     kept: KeptSandboxes[Any] | None = None
-    """Sandboxes that several tasks of the run may use, one at a time. Code of a candidate never runs in them."""
+    """Sandboxes that several tasks of the run may use, one after the other. Code of a candidate never runs in them."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -98,7 +98,7 @@ class ImageProbe:
     ) -> list[str]:
         """Return those of ``programs`` (names on PATH, or paths) that a shell could not start in the image.
 
-        Without ``shell``, a builtin of the shell is missing unless there is also a program with its name.
+        If ``shell`` is ``False``, a builtin of the shell is also returned, unless there is a program with its name.
         """
         return self._missing(driver, spec, ("/bin/sh", "-c", _PROGRAMS, "sh" if shell else "exec"), programs)
 
@@ -132,7 +132,10 @@ class ImageProbe:
     def _ask(
         self, driver: SandboxDriver, spec: SandboxSpec, argv: tuple[str, ...], stdin: bytes = b""
     ) -> tuple[int, ...]:
-        """Return the numbers that ``argv`` prints, one per line, or none if the command fails or does not finish."""
+        """Return the numbers that ``argv`` prints, one per line.
+
+        Returns an empty tuple if the command fails or does not finish.
+        """
         # Mounts belong to one task: a result that may depend on them is cached for that task only.
         place = "".join(f"{mount.target}\0{mount.source}\0" for mount in spec.mounts)
         who = f"{spec.user} {spec.cap_add} {sorted(spec.environment.items())}"

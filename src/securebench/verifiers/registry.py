@@ -1,4 +1,4 @@
-"""Find the verifier of a family. Candidates of a family without a verifier get the status ``pending``."""
+"""Find the verifier of a family. Tasks of a family without a verifier get the status ``pending``."""
 
 from __future__ import annotations
 

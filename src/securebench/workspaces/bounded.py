@@ -82,8 +82,8 @@ def copy_safe_files(source: Path, target: Path) -> None:
     """Copy to the empty directory ``target`` everything in the untrusted tree ``source`` that could be sealed.
 
     Left out are devices, FIFOs, sockets, entries that their owner may not read, and entries that are too deep or have
-    too long a name. The copy ends early if there are too many of these, or if the tree has too many entries or bytes to
-    be sealed. Links are not followed. Raises ``OSError``.
+    too long a name. The copy ends early if too many entries are left out, or if the tree has too many entries or bytes
+    to be sealed. Links are not followed. Raises ``OSError``.
     """
     with suppress(TreeRefusedError), TreeWriter(target, workspace_owner()) as writer:
         for entry in walk(source, None, WORKSPACE):

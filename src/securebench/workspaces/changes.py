@@ -1,10 +1,10 @@
 """Find the changes that an agent made in a directory of its image.
 
-The agent could write everything in that directory, including its version control data, so none of it is trusted. The
+The agent could write everything in that directory, including its version control data, so nothing in it is trusted. The
 current content is compared, name by name and byte by byte, with the same directory of the unmodified image.
 A driver delivers this content in one of two forms: only the changes, as an overlayfs upper directory, or the whole
 directory, as an archive. Both give the same result. Two things are counted but not compared: the top-level ``.git``,
-and caches, which every test run rewrites.
+and caches, which test runs and other tools rewrite.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ class Changes:
 def read_changes(collected: Collected, pristine: HostTree, limits: TreeLimits = CHANGE_LIMITS) -> Changes:
     """Compare a directory collected from a sandbox with ``pristine``, the same directory of its image.
 
-    Links are data and never followed. Raises :class:`TreeRefusedError`: ``UNSAFE`` for devices, FIFOs, set-id files and
-    files that their owner cannot read, ``TOO_LARGE`` for changes above ``limits`` or too much content to compare.
-    Raises :class:`InfrastructureError` for an invalid archive, and ``OSError`` for errors of this machine.
+    Links are data and never followed. Raises :class:`TreeRefusedError`: ``UNSAFE`` for entries such as devices, FIFOs,
+    set-id files and files that their owner cannot read, and ``TOO_LARGE`` for changes above ``limits`` or for too much
+    content to compare. Raises :class:`InfrastructureError` for an invalid archive, and ``OSError`` for errors of this
+    machine.
     """
     comparison = StateComparison(pristine, limits)
     if isinstance(collected, CollectedLayer):
@@ -135,7 +136,7 @@ class _Archive:
             self._comparison.refuse(refused)
 
     def finish(self) -> None:
-        """Record as deleted all files of the image that are not in the archive."""
+        """Record as deleted all files of the image that are not in the archive, except ignored files."""
         pristine = self._comparison.pristine
         for path in pristine.files():
             if path not in self._seen:

@@ -64,7 +64,7 @@ class PlannedAsset:
     pack_path: str = ""
     """The path in the pack."""
     digest: str = ""
-    """The digest that the file had when the pack was read, and must still have. Empty if it is unknown."""
+    """The digest that the asset had when the pack was read, and must still have. Empty if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class StubTarget(DockerTarget):
     def require_own_end(self) -> None:
         """Raise if ``foreign`` is set: another client sent a signal."""
         if self.foreign:
-            raise InfrastructureError("another client of the engine killed a sandbox")
+            raise InfrastructureError("another client of the engine sent a signal to a sandbox")
 
     def kill(self) -> None:
         """Record the call. Raise ``kill_error`` if it is set, else exit with code 137."""

@@ -50,7 +50,9 @@ def _timed(attempt: Callable[[], ProbeFinding]) -> ProbeFinding:
     start = time.thread_time()
     finding = attempt()
     seconds = time.thread_time() - start
-    return finding if seconds <= MAX_SECONDS else ProbeFinding.of(finding.item, f"it used {seconds:.0f} s of CPU", "")
+    return (
+        finding if seconds <= MAX_SECONDS else ProbeFinding.of(finding.item, f"it used {seconds:.0f} s of CPU time", "")
+    )
 
 
 def seal_trees(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 HOST: Final = "host"
-"""The ``place`` of probes that need no sandbox."""
+"""The ``place`` of probes that need no sandbox, and of probes that could not run because no driver is available."""
 
 
 class AuditOutcome(StrEnum):

@@ -77,9 +77,9 @@ def _outcome(result: EntryResult) -> str:
 
 
 def _checked_by(result: EntryResult) -> str:
-    """Return the number of probes of each kind and the tests, or why there are neither.
+    """Return the number of applicable probes of each kind, and the tests. If there are neither, return the reason.
 
-    Of a kind that was tried in several places, the place with the most probes counts.
+    If a kind was tried in several places, its number is that of the place with the most applicable probes.
     """
     if result.entry.not_applicable:
         return result.entry.not_applicable

@@ -1,4 +1,4 @@
-"""Run the probes of a catalogue on each driver and on the host, and judge its entries."""
+"""Run the probes of a catalogue, some on the host and the others on drivers, and judge the catalogue's entries."""
 
 from __future__ import annotations
 
@@ -121,7 +121,10 @@ def _scratch() -> Iterator[Path]:
 
 @contextmanager
 def _repository(request: AuditRequest, wanted: Sequence[CatalogueEntry]) -> Iterator[str]:
-    """Yield the name of a temporary image with a repository; an empty name if none is needed or the build failed."""
+    """Yield the name of a temporary image with a repository.
+
+    The name is empty if no probe needs the image, or if its build failed.
+    """
     with ExitStack() as stack:
         name = ""
         if any(kind.name == "repository" and _items(kind, wanted) for kind in KINDS):

@@ -143,7 +143,7 @@ def _against_itself(record: RecordedTask) -> Iterator[str]:
 
 
 def _against_replies(record: RecordedTask, evidence: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how a verdict differs from the one that the judge's recorded replies give."""
+    """Yield how a verdict and its votes contradict the judge's recorded replies."""
     try:
         grading = regraded(evidence)
     except ValueError as error:

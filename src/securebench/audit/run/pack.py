@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 
 class PackChecks:
-    """Compares ``run.json`` and each record with a pack. Without a commitment, hidden content is not compared."""
+    """Compares ``run.json`` and each record with a pack.
+
+    Without a commitment, only one kind of hidden content is compared: rubrics, which may ask for a judge model.
+    """
 
     def __init__(
         self, check: RunCheck, header: RunHeader, pack: BenchmarkPack, commitment: Commitment | None = None
@@ -139,7 +142,7 @@ def _against_rubric(record: RecordedTask, task: SecureBenchTask) -> str:
     wanted = GradingTask.of(values)
     if evidence.get("planned_votes") != wanted.votes:
         return f"task {name} was graded with a different number of votes than the pack asks for"
-    has_template = wanted.template != DEFAULT_TEMPLATE  # the default template may differ in other versions
+    has_template = wanted.template != DEFAULT_TEMPLATE  # the default may differ in other SecureBench versions
     is_same = not has_template or evidence.get("template") == wanted.template_digest
     return "" if is_same else f"task {name} was graded with a template other than that of the pack"
 

@@ -28,7 +28,7 @@ class CheckKind(IntEnum):
     BYTES = 10
     """Files can be read, and are written as SecureBench writes them."""
     CHAIN = 11
-    """Each record has the hash of the one before it, and none is missing in between."""
+    """Each record has the hash of the record before it, and no record before the last one is missing."""
     CLOSING = 12
     """Records and files are the same as when the run was closed."""
     CANDIDATES = 13

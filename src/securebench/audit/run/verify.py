@@ -60,7 +60,7 @@ class Evidence:
     pack: BenchmarkPack | None = None
     commitment: Commitment | None = None
     other_packs: bool = False
-    """For a run of another benchmark, the check of ``pack`` is skipped if true, as in a suite, and fails if false."""
+    """Whether the check of ``pack`` skips runs of other benchmarks, as in a suite. Otherwise, it fails for them."""
     public_key: PublicKey | None = None
     """The key that must have signed the run."""
     identity: SigstoreIdentity | None = None
@@ -180,7 +180,7 @@ class _Verification:
         return header
 
     def _check_closing(self, header: RunHeader) -> None:
-        """Check the format of the header and its closing section."""
+        """Check the header's format, and its closing section."""
         closing, closed = header.closing, self.checks.closed
         if header.version < HEADER_VERSION:
             message = f"the run was written in format {header.version}, which has no chain: it cannot be verified"
@@ -227,7 +227,9 @@ class _Verification:
         records = counted(number, "record")
         form = " and written as SecureBench writes them" if header.version >= HEADER_VERSION else ""
         checks.records.text = f"{records}, valid{form}"
-        checks.chain.text = f"{records}, each with the hash of the one before it; none is missing in between"
+        checks.chain.text = (
+            f"{records}, each with the hash of the record before it; no record before the last one is missing"
+        )
         candidates.finish(self._directory, is_closed=header.closing is not None)
         content.finish()
         if pack:
@@ -250,7 +252,7 @@ class _Verification:
         except (ValueError, TypeError, KeyError) as error:
             self.checks.records.add(f"invalid record: {error}", line.name, line.number)
             return
-        if written != line.data.replace(b"\r\n", b"\n"):  # the reader has already reported line endings
+        if written != line.data.replace(b"\r\n", b"\n"):  # CRLF has already been reported by RecordFiles
             message = "the line is not formatted as SecureBench writes it"
             self.checks.records.add(message, line.name, line.number)
 
@@ -271,7 +273,7 @@ class _Verification:
         return PackChecks(check, header, evidence.pack, commitment)
 
     def _check_files(self, header: RunHeader) -> None:
-        """Compare the logs with the digests in the header's closing section."""
+        """Compare the files of records and the egress logs with the digests in the header's closing section."""
         check, closing = self.checks.files, header.closing
         if closing is None:
             return

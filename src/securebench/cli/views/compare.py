@@ -133,7 +133,8 @@ def _row_lines(pairs: Sequence[Comparison]) -> Iterator[str]:
 def _details(pairs: Sequence[Comparison]) -> Iterator[str]:
     """Yield the tasks that only one of two agents passed, how often the agents agree, and notes about the runs.
 
-    With several trials, yield the tasks that one agent passed more often, not those that only one agent passed.
+    If a run has several verdicts on a task, yield the tasks that one agent passed more often than the other agent, not
+    the tasks that only one agent passed.
     """
     names = names_of(pairs)
     for pair in pairs:

@@ -76,7 +76,7 @@ def print_lines(console: Console, lines: Iterable[Text]) -> None:
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the first leaves of nested metadata, with dotted names.
+    """Yield names and values of nested metadata, up to a maximum number. The names are dotted: ``outer.inner``.
 
     Long values are cut. Empty values, ``None`` and ``False`` are left out, but not 0.
     """

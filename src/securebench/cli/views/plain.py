@@ -24,7 +24,7 @@ _CENT: Final = 0.01
 class PlainSink:
     """Prints a line when a run starts or resumes, and when a task ends.
 
-    If a task did not pass, the last line of its agent's stderr follows.
+    If the task failed or ended in an error, the last line of its agent's stderr follows.
     """
 
     def __init__(self, echo: Callable[[str], None]) -> None:

@@ -49,7 +49,8 @@ class Standing:
 def standings(runs: Iterable[RecordedRun]) -> list[Standing]:
     """Return the results of all agents from the records on disk, the best agent first.
 
-    Agents with pass rates on more packs come first. If these numbers are equal, the higher mean pass rate comes first.
+    Agents with pass rates on more packs come first. Of two agents with the same number of packs, the agent with the
+    higher mean pass rate comes first.
 
     Agents and packs have the names that are in the headers of their runs. If an agent has a second run on a pack, both
     runs are kept: the pack's name for the second run includes the run's directory.

@@ -171,7 +171,10 @@ def _percent(estimate: Estimate) -> str:
 
 
 def usage_lines(summary: TesterRunSummary) -> list[str]:
-    """Return a line on the usage of the agents. If the judge model's cost is known, another line has the total cost."""
+    """Return a line on the usage of the agents, if it is known.
+
+    If the judge model's cost is known, another line has this cost, and the total cost if that is known, too.
+    """
     judged = summary.judge.usage.cost_usd if summary.judge else None
     if judged is None:
         return [usage_line(summary.usage, summary.budget_usd)] if summary.usage else []

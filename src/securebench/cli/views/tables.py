@@ -23,7 +23,9 @@ _UNBOUNDED: Final = 10_000
 def results_table(
     console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str] = ()
 ) -> Table:
-    """Return a table with names in its first column. Columns are closer together if it would not fit the terminal.
+    """Return a table with names in its first column.
+
+    If the table would be too wide for the terminal, its columns are closer together.
 
     ``styles`` has the style of each row.
     """

@@ -80,7 +80,7 @@ def is_own(address: Address) -> bool:
     Connecting a UDP socket sends nothing, but gives the socket an address of this machine: ``address`` itself, if that
     belongs to this machine. Returns ``False`` if there is no route.
     """
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004 - of IP
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004 - the IP version
     with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
         try:
             probe.connect((str(address), 9))

@@ -23,7 +23,7 @@ OTHER_HOSTS: Final = "(others)"
 
 
 class Decision(StrEnum):
-    """The decision about a request."""
+    """The decision about a request or a connection."""
 
     ALLOWED = "allowed"
     DENIED = "denied"
@@ -119,7 +119,11 @@ class Ledger:
         self._hosts: Counter[str] = Counter()
 
     def decide(self, attempt: ProxyAttempt, decision: Decision, reason: Reason, address: str = "") -> None:
-        """Log and count a decision. ``address`` is the chosen or refused address, if the name was resolved."""
+        """Log and count a decision.
+
+        If the name was resolved, ``address`` is the chosen or the refused address, or the first one if no address could
+        be reached.
+        """
         self._reasons[reason] += 1
         if attempt.host:
             known = attempt.host in self._hosts or len(self._hosts) < self.caps.hosts

@@ -80,7 +80,11 @@ def forwarded(proxied: ProxyRequest, request: h11.Request) -> Headers:
 
 
 def end_to_end(headers: Headers) -> Headers:
-    """Return the end-to-end headers, without the hop-by-hop ones."""
+    """Return the headers to forward: without those for a single hop, ``expect`` and ``host``.
+
+    A ``Connection`` header may name further headers for a single hop. ``Content-Length`` and ``Transfer-Encoding`` are
+    always kept.
+    """
     named = {token.strip().lower() for name, value in headers if name == b"connection" for token in value.split(b",")}
     dropped = _HOP_BY_HOP | (named - {b"content-length", b"transfer-encoding"})
     return [(name, value) for name, value in headers if name not in dropped]
@@ -98,7 +102,11 @@ def _attempt(kind: str, authority: str, *, default: int | None) -> ProxyAttempt:
 
 
 def _port(digits: str | None, default: int | None) -> int:
-    """Return the port, or 0 if it is invalid. Port 0 is refused later."""
+    """Return the port, or ``default`` if ``digits`` is ``None``.
+
+    Returns 0 for a port that is empty, too long or has a leading zero, and for a missing port without a ``default``.
+    Port 0 is refused later.
+    """
     if digits is None and default is not None:
         return default
     usable = digits and len(digits) <= _MAX_PORT_LENGTH and not digits.startswith("0")

@@ -66,12 +66,14 @@ class Dialer:
 
     async def _look_up(self, host: str) -> list[str]:
         await self._lookups.acquire()
-        # The trailing dot disables the search domains of this machine; bytes avoid IDNA, which maps confusable names.
+        # The trailing dot disables this machine's search domains. Passing bytes avoids IDNA, which maps confusable
+        # names.
         name = f"{host}.".encode("ascii")
         loop = asyncio.get_running_loop()
         lookup = asyncio.ensure_future(loop.getaddrinfo(name, None, type=socket.SOCK_STREAM))
         lookup.add_done_callback(self._looked_up)
-        # A running lookup cannot be cancelled: it counts as a lookup until it ends, even if its caller has given up.
+        # A running lookup cannot be cancelled. So it counts towards the limit of simultaneous lookups until it ends,
+        # even if its caller has given up.
         return [str(place[0]) for *_, place in await asyncio.shield(lookup)]
 
     def _looked_up(self, lookup: asyncio.Future[Any]) -> None:

@@ -34,7 +34,7 @@ _OK: Final = 200
 
 
 async def exchange(client: HttpPeer, server: HttpPeer, head: h11.Request, meter: TunnelMeter) -> None:
-    """Send ``head`` and the client's body to the server, and its response to the client.
+    """Send ``head`` and the client's body to the server, and the server's response to the client.
 
     Returns when the response is complete, even if the server did not read the body. Raises ``LimitError``, ``OSError``
     and ``h11.ProtocolError``.

@@ -37,16 +37,16 @@ class TunnelMeter:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the connection was opened."""
+        """Seconds since the connection was allowed."""
         return time.monotonic() - self._started
 
     def sent(self, count: int) -> None:
-        """Count bytes out of the sandbox. Raises :class:`LimitError`."""
+        """Count bytes that leave the sandbox. Raises :class:`LimitError`."""
         self.usage.up += count
         self._count(count)
 
     def received(self, count: int) -> None:
-        """Count bytes into the sandbox. Raises :class:`LimitError`."""
+        """Count bytes that enter the sandbox. Raises :class:`LimitError`."""
         self.usage.down += count
         self._count(count)
 

@@ -216,7 +216,7 @@ class RequestForwarder:
         data = erased(data, self._context.plan.key)
         headers = [*self._shown_headers(response), (b"content-length", str(len(data)).encode())]
         if entry.trouble is Trouble.REFUSED:
-            # Retrying does not help a rejected key. Without this header, Claude Code retries five times in 30 seconds.
+            # A retry would be refused, too. Without this header, Claude Code retries five times in 30 seconds.
             headers = [header for header in headers if header[0] != _SHOULD_RETRY] + [(_SHOULD_RETRY, b"false")]
         await self._give(h11.Response(status_code=status, headers=headers))
         await self._give(h11.Data(data=data))

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 _UNLIMITED_OUTPUT: Final = 131_072
-"""Output tokens that are reserved for a request that sets no maximum: no usual model gives more in one answer."""
+"""Output tokens that are reserved for a request that sets no maximum. No common model produces more in one answer."""
 
 _IMAGE: Final = 16_384
 """Tokens that are reserved for an image, however small its file is."""
 _CONTEXT: Final = 1_000_000
-"""Maximum tokens that are reserved for the media of a request. Any PDF or sound in it reserves the maximum."""
+"""Maximum tokens that are reserved for the media of a request. Media other than images always reserve the maximum."""
 _IMAGES: Final = frozenset({"image", "image_url", "input_image"})
 _OTHER_MEDIA: Final = frozenset({"document", "file", "input_audio", "input_file"})
 _MIME: Final = ("mimeType", "mime_type")
@@ -65,7 +65,7 @@ class Reservation:
 
 @dataclass(slots=True)
 class Spending:
-    """What one try has used. The plan has what earlier tries used. ``bytes`` counts bodies in both directions.
+    """What one try has used. The plan has what earlier tries used. ``bytes`` is the size of bodies in both directions.
 
     ``failed`` counts the requests that failed because of the provider. Agents retry them, and an outage must not use up
     the budget. So up to ``plan.requests`` of them are forgiven: they do not count as requests. Further ones do, so that
@@ -88,7 +88,10 @@ class Spending:
     reserved: list[Reservation] = field(default_factory=list)
 
     def has_room(self, plan: RelayPlan, wanted: Reservation) -> bool:
-        """Return whether a request fits into the budget besides those in progress; true if none is in progress."""
+        """Return whether a request fits into the budget together with the requests in progress.
+
+        It is true if no request is in progress.
+        """
         if not self.reserved:
             return True
         all_of_them = [*self.reserved, wanted]

@@ -2,8 +2,8 @@
 
 An agent chooses its own requests, so an error response proves nothing about the provider: an agent can exceed the rate
 limit, send forbidden requests, or leave an answer unread. The gateway therefore sends small requests of its own. It
-sends one before a run's first task, to check the key and the model. After an agent received an error, it sends several
-if they are needed to find the cause.
+sends one before a run's first task, to check the key and the model. After an agent has received an error, the gateway
+sends several if they are needed to find the cause.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ async def _answer(server: HttpPeer, dialect: Dialect, question: ProbeRequest) ->
     if status >= _ERROR:
         delay, error = retry_after(response.headers), dialect.error_trouble(status, body)
         is_unknown = dialect.is_unknown_model(body)
-        # A missing list of models proves nothing: some servers with this API have none.
+        # A request without a body asks for the list of models. Some servers with this API do not offer the list, so its
+        # absence does not show that the base URL is wrong.
         is_lost = question.body is not None and (status in _NO_SUCH_PATH or not body)
         return ProbeReport(
             trouble=error,

@@ -134,7 +134,7 @@ def _is_sending(agent: HttpPeer) -> bool:
 
 
 def _too_many(data: bytes) -> bool:
-    """Estimate from strings and separators whether ``data`` has too many values. Parsing could exhaust the memory."""
+    """Estimate from strings and separators whether ``data`` has too many values to parse in limited memory."""
     if sum(data.count(mark) for mark in _MARKS) <= MAX_VALUES:
         return False
     found = end = 0

@@ -46,8 +46,10 @@ _VERSIONS: Final = (b"1.0", b"1.1")
 class ProviderRelay:
     """The relay of one task. It belongs to one event loop.
 
-    ``log`` receives a line for each request, except refused ones after the first 1,000. A line has counts and names,
-    never a body or a key. Raises :class:`EgressError` if the base URL, CA certificate or key of the plan is invalid.
+    ``log`` receives a line for each request, except refused ones after the first 1,000. A line has, for example,
+    the path, the status and the number of tokens, but never a body or a key.
+
+    Raises :class:`EgressError` if the base URL, CA certificate or key of the plan is invalid.
     """
 
     def __init__(
@@ -234,7 +236,7 @@ def require_key(plan: RelayPlan) -> None:
 
 
 async def _request(agent: HttpPeer) -> h11.Request | h11.ConnectionClosed | None:
-    """Return the head of the next request, ``None`` if it is invalid, or ``ConnectionClosed`` if there is none.
+    """Return the head of the next request, ``None`` if it is invalid, or ``ConnectionClosed`` if no request follows.
 
     Raises ``OSError``.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 MAX_REFUSED_LINES: Final = 1000
-"""Maximum log lines for refused requests, because an agent can send any number of them. All are counted."""
+"""Maximum log lines for refused requests, because an agent can send any number. All requests are counted."""
 
 _MAX_MODELS: Final = 16
 """Maximum model names in a report, because a provider may send any number of them."""
@@ -119,7 +119,7 @@ class Tally:
         entry.reserved = reservation
 
     def close(self, entry: RequestEntry) -> None:
-        """Count a finished request and log it."""
+        """Count a finished request and log it. After :data:`MAX_REFUSED_LINES`, refused requests are only counted."""
         self.spent.failed += entry.refusal is None and entry.trouble in PROVIDER_TROUBLES
         if entry.refusal is not None:
             self._refused[entry.refusal.value] += 1

@@ -20,7 +20,7 @@ from securebench.errors import EgressError
 
 IDLE_SECONDS: Final = 10.0
 """Seconds that an idle connection is kept for the next request. Servers close such connections after a minute or more.
-A request on a connection that is being closed is lost, and must not be retried because it may already be billed."""
+A request on a connection that is being closed is lost. It must not be retried, because it may already be billed."""
 
 MAX_IDLE: Final = 8
 """Maximum idle connections, for subagents that work in parallel."""
@@ -40,7 +40,7 @@ class NoAnswerError(Exception):
 
 
 class Upstream:
-    """Connects to the host of ``base_url``, directly or through ``proxy``, and to no other.
+    """Connects to the host of ``base_url``, directly or through ``proxy``, and to no other host.
 
     TLS certificates are verified with the system's CAs, and those in ``ca_bundle`` (PEM text). ``proxy`` is the URL of
     an HTTP proxy, used only for TLS connections. Raises :class:`EgressError` if the base URL or a certificate is

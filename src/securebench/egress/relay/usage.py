@@ -26,8 +26,8 @@ _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,119}")
 class AddedEvents:
     """Removes from a stream the events that the agent did not ask for: see :meth:`Dialect.is_added`.
 
-    Data is forwarded line by line, and an incomplete last line at the end of the stream. A line that is too long to be
-    parsed is never removed.
+    Data is forwarded line by line. If the last line is incomplete, it is forwarded at the end of the stream. A line
+    that is too long to be parsed is never removed.
     """
 
     def __init__(self, dialect: Dialect) -> None:

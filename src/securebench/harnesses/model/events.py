@@ -52,7 +52,7 @@ class ModelEventParser(EventParser):
 
     def _complete(self, reason: str) -> None:
         report = self.self_report
-        # The model refused, so the work failed, even if it left a workspace that could be judged.
+        # If the model refused, the work failed, even if it left a workspace that could be judged.
         report.refused = report.failed = reason == REFUSED
         report.finished, report.stopped = not report.failed, reason
         self.trajectory.add("usage", turns=report.turns, end=reason, **report.tokens)

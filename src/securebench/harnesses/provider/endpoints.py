@@ -149,7 +149,8 @@ class ProviderEndpoint:
     def key(self, variables: Mapping[str, str]) -> ProviderKey:
         """Return the key among the tester's variables.
 
-        The value is empty if there is no key, and the endpoint needs none or the agent uses a cloud.
+        If no variable has a key, the value is empty when the endpoint needs no key or the agent uses a cloud.
+        Otherwise, a missing key is an error.
 
         Raises :class:`ConfigError` (``env-missing``, ``key-malformed``, ``subscription-token``).
         """
@@ -223,16 +224,16 @@ class ProviderEndpoint:
 
     @property
     def token_prices(self) -> TokenPrices | None:
-        """The prices that the relay uses: for an alias, the highest of its models. ``None`` if they are unknown."""
+        """The prices of the model: for an alias, the highest prices of its models. ``None`` if they are unknown."""
         known = [prices.exact() for prices in (self.prices, *self.model_prices.values()) if prices]
         return TokenPrices.highest(known) if known else None
 
     def priced(self, table: PriceTable | None) -> ProviderEndpoint:
-        """Return the endpoint with the model's prices in ``table``, by default SecureBench's own.
+        """Return the endpoint with the model's prices in ``table``. ``None`` means SecureBench's own table.
 
-        Prices in the tester YAML take precedence. SecureBench's table is only for the provider's public endpoint: other
-        endpoints set their own prices. An alias that only the agent program resolves gets the prices of every model
-        that it may mean.
+        Prices in the tester YAML take precedence. Without a relay, neither table is used. SecureBench's table is only
+        for the provider's public endpoint: other endpoints set their own prices. An alias that only the agent program
+        resolves gets the prices of every model that it may mean.
         """
         if not self.is_relayed or self.prices:
             return self
@@ -244,7 +245,7 @@ class ProviderEndpoint:
         is_alias = partial(dialect_of(self.facts.provider).is_alias, self.model)
         by_model = {model: prices for model, prices in table.models.items() if is_alias(model)}
         near = similar(self.model, table.models, most=3)
-        fault = f"it is not in {name} of {table.date}" + (f" (similar: {', '.join(near)})" if near else "")
+        fault = f"the model is not in {name} of {table.date}" + (f" (similar: {', '.join(near)})" if near else "")
         return replace(
             self,
             prices=table.models.get(self.model),

@@ -14,12 +14,12 @@ program's own events. The first two are evidence. The third is a claim: any proc
 * A policy refusal by the model or the provider and a used-up budget are never infrastructure errors. If the agent does
   not succeed afterwards, it has failed.
 * The same applies if the provider rejects a request as invalid after the first answer.
-* Any other agent (a command, a program that the tester declared, a built-in program with ``mcp_servers`` or
-  ``extra_arguments``) may act before the model answers, so it is judged as if the model had already answered: trouble
-  is an infrastructure error only if the gateway also meets it. Nothing that the agent reports is trusted. The gateway
-  therefore also probes if the provider's last response was an error but the agent left a candidate, and if the time ran
-  out while a request had no response. If no model has answered such an agent, a rejection is an infrastructure error,
-  too, if the gateway also meets it.
+* Any other agent (a command, a declared program that does not come with SecureBench, a built-in program with
+  ``mcp_servers`` or ``extra_arguments``) may act before the model answers, so it is judged as if the model had already
+  answered: trouble is an infrastructure error only if the gateway also meets it. Nothing that the agent reports is
+  trusted. The gateway therefore also probes if the provider's last response was an error but the agent left a
+  candidate, and if the time ran out while a request had no response. If no model has answered such an agent, a
+  rejection is an infrastructure error, too, if the gateway also meets it.
 * The ``model`` harness does not stream answers. If the time runs out while a request has no response, the gateway
   probes, too.
 * Without a relay (``passthrough``) the program's claims replace the relay's report, and the record says so. The
@@ -201,10 +201,10 @@ def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:
 
 
 def _blamed(evidence: OutcomeEvidence) -> frozenset[Trouble]:
-    """Return the troubles that count as the provider's if the gateway meets them, too.
+    """Return the troubles that are blamed on the provider if the gateway meets them, too.
 
-    A rejection counts only for an agent that is not trusted and that no model has answered. An answer shows that the
-    API and the model exist, so a later rejection means that the agent's own request was invalid.
+    A rejection is one of them only for an agent that is not trusted and that no model has answered. An answer shows
+    that the API and the model exist, so a later rejection means that the agent's own request was invalid.
     """
     relay = evidence.relay
     is_unserved = relay is not None and not evidence.is_trusted and not _has_answer(relay)

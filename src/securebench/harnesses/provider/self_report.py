@@ -44,9 +44,10 @@ class SelfReport:
 
     ``answered``: a model answered. ``finished``: the work is done. ``failed``: the work failed. ``refused``: the model
     refused the task. ``gave_up``: the program reported that it gave up. ``stopped`` is why the program ended; only the
-    values ``truncated`` and ``out_of_turns`` matter. ``error`` is the message of the last error, and ``trouble`` the
-    provider error that it means; the next answer resets both. ``denials`` counts denied tool calls. ``tokens`` are
-    token counts by name; ``cost_usd`` is the program's own estimate. ``warnings`` are the first few different ones.
+    values ``truncated`` and ``out_of_turns`` matter. ``error`` is the message of the last error, and ``trouble`` is
+    the provider trouble that this error means; the next answer resets both. ``denials`` counts denied tool calls.
+    ``tokens`` are token counts by name; ``cost_usd`` is the program's own estimate. ``warnings`` are the first few
+    different warnings.
     """
 
     answered: bool = False
@@ -65,20 +66,21 @@ class SelfReport:
     warnings: list[str] = field(default_factory=list)
 
     def warn(self, text: str) -> None:
-        """Note a warning, clipped. Repeated warnings and those after the first few are dropped."""
+        """Record a warning, clipped. Repeated warnings and those after the first few are dropped."""
         clipped = text[:MAX_WARNING]
         if clipped not in self.warnings and len(self.warnings) < MAX_WARNINGS:
             self.warnings.append(clipped)
 
     def answer(self) -> None:
-        """Note that a model answered, which ends earlier provider trouble."""
+        """Record that a model answered, which ends earlier provider trouble."""
         self.answered, self.trouble, self.error = True, None, ""
 
 
 class Trajectory:
     """An agent's steps, one JSON object per line, in ASCII.
 
-    Its steps have at most ``limit`` bytes in total. Later steps are dropped, and a last line marks it as clipped.
+    Its steps have at most ``limit`` bytes in total. Steps beyond this limit are dropped, and a last line marks the
+    trajectory as clipped.
     """
 
     def __init__(self, limit: int = MAX_TRAJECTORY) -> None:
@@ -113,7 +115,7 @@ class EventParser(ABC):
         """Process the next event. Never raises, whatever the event contains."""
 
     def _fail(self, message: Any, trouble: Trouble | None) -> None:
-        """Note an error and the provider trouble that it means."""
+        """Record an error and the provider trouble that it means."""
         self.self_report.error = text_of(message, MAX_TEXT)
         self.self_report.trouble = trouble
         self.trajectory.add("error", text=self.self_report.error)

@@ -31,7 +31,10 @@ PAUSE_SECONDS: Final = 1.0
 """Seconds between probes that succeed. Several probes are sent because a provider may fail intermittently."""
 
 QUESTIONS: Final = 3
-"""Number of probes that must succeed before a provider counts as working: only one if the agent met a rate limit."""
+"""Number of probes that must succeed before a provider counts as working.
+
+If the agent met a rate limit, one such probe is enough.
+"""
 
 RATE_LIMIT_PAUSES: Final = (5.0, 20.0, 40.0)
 """Seconds before each new probe of a provider that answered with a rate limit. Limits are per minute: after a minute,
@@ -46,8 +49,9 @@ _MAX_PAUSE: Final = 60.0
 class SessionAgent:
     """The agent of a session: its identity for the record, and how to read what it reports.
 
-    Without a ``parser`` it reports no events. Unless ``is_trusted``, its own code is under test, too. One of the
-    ``gave_up_exit_codes`` means that it gave up. ``is_streamed``: it requests answers as streams.
+    Without a ``parser``, no events are read. ``is_trusted``: before the model's first answer, only a program that comes
+    with SecureBench runs. ``is_streamed``: the agent requests answers as streams. An agent that exits with one of the
+    ``gave_up_exit_codes`` gave up.
     """
 
     identity: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -61,8 +65,9 @@ class SessionAgent:
 class ProviderSetup:
     """The agent of a session, and how to reach its provider.
 
-    ``model`` is the configured name. ``ask`` makes the gateway probe a model, given its name. ``pause`` sleeps for some
-    seconds. ``environment`` are the sandbox variables that hold the agent's key or a placeholder.
+    ``model`` is the configured name. ``ask`` takes the name of a model, and the gateway then probes this model.
+    ``pause`` sleeps for some seconds. ``environment`` are the sandbox variables that hold the agent's key or a
+    placeholder.
     """
 
     agent: SessionAgent
@@ -180,7 +185,7 @@ class ProviderSession(EgressAgentSession):
         }
 
     def _reported(self, reader: EventReader) -> dict[str, JsonValue]:
-        """Return the counts of the agent's own report."""
+        """Return the counts and warnings of the agent's self-report."""
         self_report = self._self_report
         return {
             **self_report.tokens,

@@ -7,7 +7,7 @@ needs one.
 A new image has no name until it has passed the recipe's checks. If an engine built it, the checks run in a container of
 the engine. Otherwise, they run in a sandbox, and are skipped if this machine cannot create sandboxes.
 
-A failed build removes its files at once, except its log. The next build removes those of a killed build.
+A failed build removes its files at once, except its log. The next build removes the files of a killed build.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class ImageState:
 class Builder:
     """Builds images from recipes.
 
-    ``engine`` is ``None`` if none is running. ``check`` runs one command in a sandbox of a stored image, and returns
-    its exit code and the end of its output, or ``None`` if this machine cannot create sandboxes. ``steps`` runs the
-    steps of a derived image. ``report`` receives each stage. ``install_tools`` allows installing ``mmdebstrap`` if it
-    is needed and missing.
+    ``engine`` is ``None`` if no engine is running. ``check`` runs one command in a sandbox of a stored image, and
+    returns its exit code and the end of its output, or ``None`` if this machine cannot create sandboxes. ``steps`` runs
+    the steps of a derived image. ``report`` receives each stage. ``install_tools`` allows installing ``mmdebstrap`` if
+    it is needed and missing.
     """
 
     store: ImageStore

@@ -44,7 +44,7 @@ def builds_directory() -> Path:
 def open_build_directory(clear: Callable[[str], None]) -> Iterator[BuildDirectory]:
     """Yield a new build directory. At the end of the block, call ``clear`` with its token and remove the directory.
 
-    ``clear`` receives a token, and removes the containers and unnamed images with this label from the engine.
+    ``clear`` receives a token. It removes from the engine the containers and unnamed images that carry this token.
     It is also called for builds that were killed. Raises :class:`ImageError` (``build-directory-unsafe``).
     """
     base = builds_directory()

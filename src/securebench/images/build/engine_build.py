@@ -97,7 +97,7 @@ def _check(engine: Engine, recipe: Recipe, image: str, command: Sequence[str], t
 
 
 def clear(engine: Engine, token: str) -> None:
-    """Remove the containers and unnamed images with the label ``token``."""
+    """Remove the containers and unnamed images whose label :data:`TOKEN_LABEL` has the value ``token``."""
     label = f"{TOKEN_LABEL}={token}"
     with engine.doing("remove leftovers of a build"):
         for container in engine.client.containers(all=True, filters={"label": label}):

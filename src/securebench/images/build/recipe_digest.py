@@ -23,7 +23,8 @@ BASES_LABEL: Final = "securebench.bases"
 _NOT_CONTENT: Final = frozenset({"name", "directory", "summary", "dockerfile", "context", "source"})
 """Fields whose values are not digested.
 
-The name and the summary do not affect the image's files. For the others, what :func:`_files` yields is digested."""
+The name and the summary do not affect the image's files. Instead of the values of the other fields here, the files and
+the identity that :func:`_files` yields are digested."""
 _MAX_DOCKERFILE: Final = 1024 * 1024
 
 
@@ -38,10 +39,10 @@ def build_labels(recipe: Recipe, find: Callable[[str], str]) -> dict[str, str]:
 
 
 def why_stale(recipe: Recipe, labels: Mapping[str, str], find: Callable[[str], str]) -> str:
-    """Return why a new build of ``recipe`` would differ from the image with ``labels``; empty without a known reason.
+    """Return why a new build of ``recipe`` would differ from the image with ``labels``.
 
-    The result is empty for an image without :data:`DIGEST_LABEL`: it was imported, pulled or built elsewhere. A base
-    that is no longer local is not compared.
+    The result is empty if no reason is known. It is also empty for an image without :data:`DIGEST_LABEL`: such an image
+    was imported, pulled or built elsewhere. A base that is no longer local is not compared.
     """
     if DIGEST_LABEL not in labels:
         return ""

@@ -216,7 +216,10 @@ class _DockerfileFile(_Common):
 
 
 _MODELS: dict[str, type[_SystemFile | _DockerfileFile]] = {"debian": _SystemFile, "dockerfile": _DockerfileFile}
-"""The Pydantic model of a recipe, by a key that only its kind has. All other recipes are for derived images."""
+"""The Pydantic model of a recipe, by a key that only its kind has.
+
+A recipe without such a key is for a derived image.
+"""
 
 
 def read_recipe(path: Path) -> Recipe:

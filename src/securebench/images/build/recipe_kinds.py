@@ -1,6 +1,6 @@
-"""The kinds of recipe. :mod:`securebench.images.build.recipes` reads them.
+"""The kinds of recipe. :mod:`securebench.images.build.recipes` reads recipes.
 
-:class:`Recipe` is their base class; each recipe is one of the three kinds below.
+:class:`Recipe` is the base class of all kinds; each recipe is one of the three kinds below.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ class PypiSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitSource:
-    """A commit, by its full id, in a local clone (``path``) or a remote repository (``url``). Exactly one is set."""
+    """A commit, by its full id, in a local clone (``path``) or a remote repository (``url``).
+
+    Exactly one of ``path`` and ``url`` is set.
+    """
 
     commit: str
     url: str = ""

@@ -41,7 +41,7 @@ def offers(engine: Engine, reference: str) -> bool:
 def build_on_base(
     engine: Engine, recipe: SystemRecipe, labels: Mapping[str, str], report: Callable[[str], None]
 ) -> str:
-    """Pull the base, build the recipe's Dockerfile on it, and return the id. The image has no name yet.
+    """Pull the base, build the recipe's Dockerfile on it, and return the new image's id. The image has no name yet.
 
     Raises :class:`ImageError` (``image-build-failed``) and the errors of :meth:`Engine.doing`.
     """

@@ -1,4 +1,4 @@
-"""A small client of the OCI distribution protocol: an image from a registry, checked while it is downloaded."""
+"""A small client of the OCI distribution protocol. It downloads an image from a registry and checks it meanwhile."""
 
 from securebench.images.registry.client import ask
 from securebench.images.registry.fetch import fetch_image

@@ -1,4 +1,4 @@
-"""One repository of a registry: authentication, documents and blobs, with errors that name the image."""
+"""A client of one repository of a registry: authentication, documents, blobs, and errors that explain a failure."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def ask(registry: str, timeouts: Timeouts) -> None:
 
 
 def blob_mismatch(message: str) -> ImageError:
-    """Return the error for downloaded data with an unexpected digest."""
+    """Return the error for downloaded data that differs from the expected data, for example in its digest."""
     return ImageError(
         message,
         code="image-blob-mismatch",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MAX_BYTES: Final = 1024 * 1024
 _DEFAULT_KEYS: Final = ("https://index.docker.io/v1/", "index.docker.io")
-"""Other names under which the default registry's credentials are stored."""
+"""Names, besides ``docker.io``, under which the default registry's credentials may be stored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""An image from a registry: its manifest, its configuration, and its layers, several at a time."""
+"""Download an image from a registry: its manifest, its configuration, and its layers (several layers at once)."""
 
 from __future__ import annotations
 

@@ -65,8 +65,8 @@ class RootConfig:
 def add_root(incoming: Incoming, pieces: Iterable[bytes], config: RootConfig, what: str) -> str:
     """Add an image whose root file system is a tar archive, compressed or not, and return its id.
 
-    The same archive and configuration always give the same id on this architecture. ``what`` names the archive in
-    errors. Raises :class:`ImageError` (``image-malformed``, ``image-too-large``).
+    On machines of one architecture, the same archive and configuration always result in the same id. ``what`` names the
+    archive in errors. Raises :class:`ImageError` (``image-malformed``, ``image-too-large``).
     """
     layer = incoming.take(decompressed(pieces, ArchiveLimits(), what))
     return incoming.add(root_config(config, layer.digest), [replace(layer, media_type=LAYER_TYPE)])
@@ -250,6 +250,6 @@ def _named(added: Sequence[Added], name: str, path: Path) -> list[tuple[str, str
         raise ConfigError(
             f"images in {path}: {len(added)}, with these names: {names}",
             code="image-name-needed",
-            hint="pass '--name REF' for an archive of one image; in an archive of several, each needs a name",
+            hint="pass '--name REF' for an archive of one image; in other archives, each image needs a name",
         )
     return [(image.id, reference) for image in added for reference in image.names]

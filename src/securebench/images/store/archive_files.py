@@ -61,7 +61,10 @@ def layer_type(incoming: Incoming, layer: Descriptor) -> str:
 
 
 def is_image_archive(pieces: Iterable[bytes], what: str, limits: ArchiveLimits) -> bool:
-    """Return whether a tar archive holds images rather than a root file system. Its first member decides."""
+    """Return whether a tar archive holds images rather than a root file system.
+
+    The name of the first member other than ``.`` decides.
+    """
     names = (_name(member.path) for member in TarReader(pieces, what, limits.header))
     first = next((name for name in names if name != "."), "")
     return bool(_KNOWN.fullmatch(first))
@@ -95,7 +98,7 @@ class TarFiles:
         return self._blobs[wanted]
 
     def has(self, name: str) -> bool:
-        """Return whether this file exists."""
+        """Return whether this file exists. For a link to a file, this is false, although :meth:`take` follows it."""
         return name in self._blobs
 
 
@@ -118,7 +121,7 @@ class DirectoryFiles:
             raise malformed(f"{self.what}: {name}", f"it cannot be read: {error.strerror}") from None
 
     def has(self, name: str) -> bool:
-        """Return whether this file exists. A link to a file counts, although :meth:`take` refuses it."""
+        """Return whether this file exists. For a link to a file, this is true, although :meth:`take` refuses it."""
         return (self._directory / name).is_file()
 
 

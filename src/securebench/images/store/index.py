@@ -173,9 +173,9 @@ class Catalogue:
 
 
 def named(images: Sequence[Listed], added: Listed, reference: str) -> list[Listed]:
-    """Return ``images`` after ``added`` gets the name ``reference`` (none if empty) and stops being pending.
+    """Return ``images`` in which ``added`` is named ``reference`` and is no longer pending.
 
-    Any other image of this name becomes unnamed.
+    Any other image of this name becomes unnamed. If ``reference`` is empty, ``added`` has no name.
     """
     others = [
         replace(image, reference="") if image.reference == reference else image for image in images if image != added
@@ -193,8 +193,8 @@ def tidied(images: Iterable[Listed]) -> list[Listed]:
 def read_document(path: Path) -> bytes:
     """Return the content of a file of limited size.
 
-    Raises :class:`ImageError` (``image-malformed``), for example if it is missing or not a file, and :class:`OSError`
-    if it cannot be read now, for example without permission or with too many files open.
+    Raises :class:`ImageError` (``image-malformed``) if the file is missing or too large, or if ``path`` is a directory.
+    Raises :class:`OSError` if the file cannot be read now, for example without permission or with too many files open.
     """
     try:
         with path.open("rb") as file:

@@ -2,8 +2,8 @@
 
 The layers of an image, one on top of the other, become one directory tree. The archives are hostile: every write goes
 through descriptors below the tree's root, no link is followed out of it, only files, directories and links are created,
-and bytes, members, depth and names have limits. The digest of each layer's archive must be the one in the image's
-configuration, whose own digest is the image's id.
+and bytes, members, depth and names have limits. The digest of each layer's uncompressed archive must be the one
+in the image's configuration. The digest of the configuration is the image's id.
 
 The lock file of an image contains notes about its tree: the size, and a quick digest of the metadata, to notice
 changes. The mtime of the file is when the tree was last used.
@@ -126,8 +126,8 @@ def _unpack_layer(builder: TreeBuilder, layer: Layer, what: str, limits: Archive
 class TreeLease:
     """The right to read an unpacked image: ``root`` is its directory and exists until :meth:`close`.
 
-    If SecureBench runs as root, :func:`~securebench.images.store.ids.tree_shift` was added to the owners of the files.
-    Never change the files.
+    The result of :func:`~securebench.images.store.ids.tree_shift` was added to the owner ids of the files. Never change
+    the files.
     """
 
     def __init__(self, root: Path, held: int) -> None:

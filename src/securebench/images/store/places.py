@@ -113,7 +113,7 @@ class StorePaths:
 
     @property
     def store_lock(self) -> Path:
-        """The lock for changing the index, for creating and clearing work directories, and for removing images."""
+        """The lock for changing the index, removing images, and creating or taking over work directories."""
         return self.locks / "store"
 
     def exist(self) -> bool:

@@ -1,8 +1,8 @@
 """Work directories of a store, and the deletion of directories that are moved into them.
 
 A killed process must not leave anything that looks finished. So unfinished work has its own directory, locked while
-its owner lives. An unlocked directory was left by a killed process: the next process that starts an import or prunes
-deletes it. If it belonged to an import, the images that this import neither named nor kept are removed, too.
+its owner lives. An unlocked directory was left by a killed process: the next import or prune deletes it. If the
+directory belonged to an import, the images that this import neither named nor kept are removed, too.
 """
 
 from __future__ import annotations

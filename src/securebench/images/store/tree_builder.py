@@ -211,7 +211,7 @@ class TreeBuilder:
                 os.mkdir(name, 0o700, dir_fd=place.descriptor)
 
     def _link(self, target: list[bytes], parts: list[bytes]) -> OpenDirectory:
-        """Create a hard link to an entry of the tree. A symbolic link is not followed, but linked itself."""
+        """Create a hard link to an entry of the tree, even if the entry is a symbolic link: its target is not used."""
         if not target:
             raise StuckError("it is a hard link to the root")
         source = os.dup(self._walk.enter(target[:-1]).descriptor)

@@ -18,7 +18,8 @@ _PYTEST: Final = ("-m", "pytest", "-rA")
 class Runner:
     """A repository's test command: Python's arguments, then an argument for each test file.
 
-    ``label`` turns the path of a file into its argument. ``note`` describes a difference from the authors' harness.
+    ``label`` turns the path of a file into its argument. ``note`` describes a difference from how the authors
+    run the tests.
     """
 
     arguments: tuple[str, ...]
@@ -27,7 +28,7 @@ class Runner:
     is_unittest: bool = False
     note: str = ""
     unfit: Mapping[str, str] = field(default_factory=dict)
-    """Ids of the authors' expected tests that a task cannot require to pass, each with the reason."""
+    """Ids of tests that the authors expect to pass but that a task cannot require, each with the reason."""
 
 
 def _django_label(path: str) -> str:

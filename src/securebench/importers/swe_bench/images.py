@@ -55,9 +55,9 @@ def registry_image(instance: Instance) -> Image:
 
 
 def built_image(instance: Instance, repositories: Path | None, pins: Pins) -> Image:
-    """Return an image to build from the base commit of a clone in ``repositories`` or, without a clone, from a release.
+    """Return an image to build from the instance's base commit if ``repositories`` has a clone, or else from a release.
 
-    Raises :class:`ConfigError` (``import-row-invalid``) for an instance without pins or source.
+    Raises :class:`ConfigError` (``import-row-invalid``) if there are no pins, or neither a clone nor a release.
     """
     setup = pins.setups.get((instance.repository, instance.version))
     if setup is None:
@@ -111,7 +111,7 @@ def _recipe(instance: Instance, setup: Setup, name: str, source: dict[str, Any],
 
 
 def image_name(instance: Instance, source: str) -> str:
-    """Return the name of a built image, with the instance as repository and ``source`` as tag."""
+    """Return the name of a built image. It is made from the instance's id, and its tag is ``source``."""
     plain = "-".join(filter(None, instance.id.lower().replace("_", "-").replace(".", "-").split("-")))
     return f"securebench/swe-bench/{plain}:{source}"
 

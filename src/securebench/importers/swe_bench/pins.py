@@ -1,7 +1,8 @@
 """The setup of repositories on a base image, from YAML files: those shipped here and one from the user.
 
-A file contains a list ``setups``. Each setup names a repository, its versions, the wheels that its tests need, and the
-release on the package index that replaces a commit if there is no clone. See docs/how-to/import-a-benchmark.md.
+A file contains a list ``setups``. Each setup names a repository, its versions and the wheels that its tests need. For a
+version, it may also name the release on the package index that replaces a commit if there is no clone. See
+docs/how-to/import-a-benchmark.md.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ def json_lines(
 def chosen(records: Iterable[tuple[SourceLocation, Any]], wanted: Sequence[str]) -> list[tuple[SourceLocation, Any]]:
     """Return the records of the instances in ``wanted``, or all records if it is empty.
 
-    Raises :class:`ConfigError` (``import-row-unknown``) for unknown instances. Other records are not checked: a file
-    may contain repositories that cannot be imported.
+    Raises :class:`ConfigError` (``import-row-unknown``) for unknown instances. The records of other instances are not
+    checked: a file may contain records of repositories that cannot be imported.
     """
     found = list(records)
     if not wanted:

@@ -21,7 +21,10 @@ IGNORE_FILE: Final = ".dockerignore"
 _UNSURE: Final = frozenset("[]\\")
 
 BASE_IMAGE_PREFIX: Final = "securebench/python:"
-"""The prefix of the names of SecureBench's base images. If built from Debian packages, they lack the programs below."""
+"""The prefix of the names of SecureBench's base images.
+
+A base image that is built from Debian packages lacks the programs below.
+"""
 
 _PROGRAMS: Final[Mapping[str, re.Pattern[str]]] = {
     "pip": re.compile(r"(?<![\w./-])pip3?(?:\.\d+)? |-m[\"', ]+pip\b"),
@@ -94,8 +97,8 @@ def _text(files: Mapping[str, TaskFile]) -> str:
 class Dockerfile:
     """What an import needs to know about a Dockerfile. ``bases`` are the base images of its stages.
 
-    ``copied`` are the sources that COPY, ADD and bind mounts of RUN use from the context, in any stage. A file that a
-    later step removes still exists in an earlier layer, so it counts.
+    ``copied`` are the sources that COPY, ADD and bind mounts of RUN use from the context, in any stage. That includes
+    files that a later step removes, because they still exist in an earlier layer.
     """
 
     bases: tuple[str, ...]
@@ -111,7 +114,7 @@ class Dockerfile:
 
 
 def read_dockerfile(text: str) -> Dockerfile:
-    """Return the facts of the last stage, and the bases and copies of all stages.
+    """Return the facts of the last stage, and the base images and the copied sources of all stages.
 
     Raises :class:`ConfigError` (``dockerfile-invalid``) for a ``FROM`` that cannot be read.
     """
@@ -132,9 +135,12 @@ def read_dockerfile(text: str) -> Dockerfile:
 
 
 def _copied(text: str) -> Iterator[str]:
-    """Yield the sources in the context that at least one builder copies: builders read some Dockerfiles differently."""
+    """Yield the sources in the context that at least one builder may copy or mount.
+
+    Builders read some Dockerfiles differently.
+    """
     if re.search(r"^#\s*escape\s*=\s*`", text, re.IGNORECASE | re.MULTILINE):
-        yield _WHOLE  # builders disagree about where this directive counts
+        yield _WHOLE  # builders disagree about where this directive takes effect
     for found in instructions(text, here_documents=False):
         if set("".join(found.flags)) & set("\"'\\"):
             yield _WHOLE  # builders decide differently where a quoted flag ends
@@ -145,7 +151,10 @@ def _copied(text: str) -> Iterator[str]:
 
 
 def _sources(found: Instruction) -> Iterator[str]:
-    """Yield the sources of a COPY or ADD, in either form, that are in the context (no stage, URL or heredoc)."""
+    """Yield the sources of a COPY or ADD that are in the context, and not in a stage, at a URL or in a heredoc.
+
+    The operands are plain words or a JSON list.
+    """
     if found.source:
         return
     operands = found.operands

@@ -39,8 +39,8 @@ def refused(place: Path | str, message: str, hint: str = "") -> ConfigError:
 def read_tree(directory: Path) -> dict[str, TaskFile]:
     """Return every file below ``directory`` by its relative path.
 
-    Raises :class:`ConfigError` (``import-task-refused``) for links, special or unreadable files, unsafe names, and too
-    much data.
+    Raises :class:`ConfigError` (``import-task-refused``) for links, special or unreadable files, unsafe names, too
+    many files, and too much data.
     """
     found: dict[str, TaskFile] = {}
     # Entries are files and directories.

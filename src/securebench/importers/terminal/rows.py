@@ -31,7 +31,7 @@ _INPUTS: Final = LANE_ROOTS[Visibility.EVALUATION_INPUTS]
 _GUEST: Final = Path(__file__).parent / "guest" / "run_tests.py"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MIN_DISTINCTIVE_BYTES: Final = 64
-"""The minimum size in bytes for two equal files to count as copies, and not as a coincidence."""
+"""Two equal files of at least this many bytes are treated as copies. Smaller files may be equal by coincidence."""
 
 MANIFEST_DEFAULTS: Final[dict[str, Any]] = {"family": "terminal_task"}
 
@@ -52,8 +52,8 @@ class TerminalChoices:
 class ImportedTask:
     """A row, and its files in the pack: ``trees`` maps each directory to its files by their relative paths.
 
-    ``packages`` are the Python packages that the tests need besides pytest: name to version, empty if the script pins
-    none. ``plan`` is the content of the runner's ``plan.json``.
+    ``packages`` are the Python packages that the tests need besides pytest: name to version. A version that the
+    script does not pin is empty. ``plan`` is the content of the runner's ``plan.json``.
     """
 
     row: ImportedRow

@@ -23,7 +23,7 @@ class MessageStep:
 
 @dataclass(slots=True)
 class ToolCallStep:
-    """A tool call of the agent. ``output`` is ``None`` if the trajectory has no result for it."""
+    """A tool call of the agent. ``output`` is ``None`` if the trajectory has no result for the call."""
 
     id: str
     tool: str
@@ -45,7 +45,10 @@ Step: TypeAlias = MessageStep | ToolCallStep | NoteStep
 
 
 def steps_of(trajectory: Iterable[JsonValue]) -> list[Step]:
-    """Convert a recorded trajectory, except usage reports. A result goes to the first tool call that has none yet."""
+    """Return the steps of a recorded trajectory, without its usage reports.
+
+    A result goes to the first command that has no result yet.
+    """
     steps: list[Step] = []
     waiting: list[ToolCallStep] = []
     for value in trajectory:

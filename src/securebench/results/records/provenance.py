@@ -63,7 +63,7 @@ def harness_provenance(config: HarnessConfig, producer: HarnessProducer) -> dict
 
     The path of the agent's directory is not included, only the digest of its files. The digests of other files
     are in the result of :meth:`HarnessProducer.prepare`. Of ``harness.env``, only the names of the variables are
-    included, because the values may be secret.
+    included, because the values may be secret. If an installed package provides the harness, the package is included.
 
     Raises :class:`ConfigError`, as :func:`extension_provenance` and :func:`agent_digest` do.
     """

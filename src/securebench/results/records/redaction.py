@@ -1,15 +1,17 @@
 """Redaction: remove hidden values, evaluation inputs and credentials from records and logs.
 
 By field: the value of a key is removed if the key names a secret resource or an expected result.
-By equality: a string in a verifier's metadata is removed if it equals a secret that is not public, however short. This
-is not done for what an agent reports: it may list the choices of a question, and the redacted one would be the answer.
+By equality: a string in a verifier's metadata is removed if it equals a secret of any length that is not also in the
+public lane. This is not done for what an agent reports: an agent may list the choices of a question, and the redacted
+choice would be the answer.
 By value: a secret string is found in any text in plain form, JSON-escaped, as a Python literal, and in base64, hex and
 URL encoding; in upper or lower case; and with white space inserted (wrapped or split over lines).
 
 Records stay readable: short values stay in texts, since an answer ``A`` must not blank every A. Values that are also
-in the public lane stay, too: they are not secret, and blanking only the right one of four choices would reveal it. So
-do values that a family declares as structure (paths, directories, limits, policies). In a patch, only the text of added
-lines is redacted, so that the patch still applies. Credentials are an exception: they are removed from the whole patch.
+in the public lane stay, too: they are not secret, and blanking only the right one of four choices would reveal the
+answer. Values that a family declares as structure (paths, directories, limits, policies) also stay. In a patch, only
+the text of added lines is redacted, so that the patch still applies. Credentials are an exception: they are removed
+from the whole patch.
 
 Texts are untrusted: the time is linear in the length of a text, and logarithmic in the number of secrets.
 """
@@ -144,9 +146,9 @@ class Redactor:
     def patch(self, text: str, *, cap: int) -> str:
         """Return a patch that SecureBench rendered, without the secrets in its added lines, so that it still applies.
 
-        File names stay. So do context and removed lines, which come from the repository. Files that do not fit into
-        ``cap`` characters are omitted, and a last line says so. Credentials are removed everywhere, including file
-        names: a patch with a credential outside of its added lines no longer applies.
+        File names stay. Context lines and removed lines stay too, because they come from the repository. Files that do
+        not fit into ``cap`` characters are omitted, and a last line says so. Credentials are removed everywhere,
+        including file names: a patch with a credential outside of its added lines no longer applies.
         """
         lines = text.split("\n")
         for numbers in added_lines(lines):
@@ -256,8 +258,8 @@ class _Forms:
         """Return the longest form that starts at ``start``, or an empty string.
 
         A head is the first :data:`_HEAD` characters of a form. A head that is a prefix of the text at ``start`` sorts
-        before this text. All heads between them in sorted order start with that head, so it can be reached through
-        ``_shorter`` from the last head before the text.
+        before this text. All heads that sort between this head and the text start with this head. So ``_shorter`` leads
+        from the last head before the text to this head.
         """
         window = squeezed[start : start + _HEAD]
         at = bisect_right(self._heads, window) - 1

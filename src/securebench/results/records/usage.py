@@ -63,7 +63,7 @@ class Usage:
 def read_usage(value: Any) -> Usage | None:
     """Return the usage in ``value``, such as ``provenance.usage`` of a record; ``None`` if there is none.
 
-    Invalid values are ignored. The tokens and the cost of the gateway's own test requests count too.
+    Invalid values are ignored. The tokens and the cost of the gateway's own test requests are included.
     """
     if not isinstance(value, dict) or not value:
         return None

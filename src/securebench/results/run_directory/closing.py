@@ -46,7 +46,7 @@ class RecordTally:
     """What a closing says about the records of a run, counted while they are read."""
 
     last: str
-    """The hash of the last line so far; at first the genesis of the run."""
+    """The hash of the last line so far. At first, it is :attr:`RunHeader.genesis`."""
     number: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     """The number of records by status, without superseded records."""
@@ -72,7 +72,7 @@ class Closing:
     records: int
     """The number of all records, including superseded ones."""
     last: str
-    """The hash of the record with the highest sequence number, or the genesis of the run."""
+    """The hash of the record with the highest sequence number; without records, :attr:`RunHeader.genesis`."""
     candidates: int
     candidates_root: str
     files: Mapping[str, str]
@@ -119,7 +119,7 @@ class Closing:
         )
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return the closing as it is in ``run.json``; without ``root`` if it has none yet."""
+        """Return the closing as it is in ``run.json``. An empty ``root`` is left out."""
         return {
             "closed_at": self.closed_at,
             "ending": self.ending,
@@ -167,7 +167,10 @@ def is_log(name: str) -> bool:
 
 
 def _require_keys(value: Any, kinds: Mapping[str, type], name: str) -> None:
-    """Raise ``TypeError`` or ``ValueError`` unless ``value`` is a dict with exactly the keys and types of ``kinds``."""
+    """Raise ``TypeError`` or ``ValueError`` unless ``value`` is a dict with exactly the keys and types of ``kinds``.
+
+    Numbers must be at least 0.
+    """
     if not isinstance(value, dict):
         raise TypeError(f"{name!r} is not an object")
     if wrong := sorted(value.keys() ^ kinds.keys()):

@@ -1,6 +1,6 @@
 """``egress.jsonl``: decisions about network requests of agents and of the judge, one JSON object per line.
 
-Each decision is written when it is made. Hosts and paths come from untrusted agents: texts are clipped and redacted,
+A decision is written as soon as it is made. Hosts and paths come from untrusted agents: texts are clipped and redacted,
 and no task can fill the disk or displace the lines of other tasks.
 """
 
@@ -62,7 +62,7 @@ def _cost_of(line: bytes) -> int:
 class EgressLog:
     """The open log; a context manager. Thread safe.
 
-    ``trouble`` is a message if the log is full, so that later decisions are missing; otherwise it is empty.
+    ``trouble`` is empty until the log is full. Then it is a message that says that later requests are not logged.
     """
 
     def __init__(self, path: Path, redactor: Redactor) -> None:

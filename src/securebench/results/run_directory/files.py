@@ -1,4 +1,4 @@
-"""Open files of a run directory, even if it comes from a stranger or a run is writing to it."""
+"""Open the files of a run directory, even if the directory comes from a stranger or a run is writing to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JOURNAL: Final = "candidates.jsonl"
 SUPERSEDED: Final = "superseded.jsonl"
 """The file for the ``error`` records of trials that were run again."""
 SUITE: Final = "suite.json"
-"""The file in the directory of a suite that lists its runs."""
+"""The file that lists the runs of a suite. It is in the directory of the suite."""
 
 
 @contextmanager
@@ -59,8 +59,8 @@ def opened_run_file(directory: Path, folder: str, name: str) -> Iterator[IO[byte
 def numbered_lines(file: IO[bytes], limit: int) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of ``file`` as it is now, with their numbers from 1. What is appended meanwhile is left out.
 
-    The last line may lack its newline. A line longer than ``limit`` bytes is the last that is yielded: it is cut, but
-    still longer than ``limit``.
+    The last line may lack its newline. A line longer than ``limit`` bytes is cut to ``limit`` + 1 bytes, and no
+    line is yielded after it.
     """
     left = os.fstat(file.fileno()).st_size
     for number in count(1):

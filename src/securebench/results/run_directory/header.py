@@ -65,9 +65,10 @@ def _now() -> str:
 class RunHeader:
     """The description of a run.
 
-    ``decisive`` contains, by section, everything that must be unchanged when a run is resumed. Only the
+    ``decisive`` contains, by section, values that must be unchanged when a run is resumed, with two exceptions: the
     ``trials`` and the limit of the ``selection`` may grow, and builds of the agent program may be added. ``images``
-    maps each image reference that was resolved so far to its id. ``information`` affects no verdict.
+    maps each image reference that was resolved so far to its id. These ids must be unchanged, too. ``information``
+    affects no verdict.
     """
 
     decisive: Mapping[str, JsonValue]
@@ -78,9 +79,10 @@ class RunHeader:
     problems: tuple[str, ...] = ()
     """Problems of the run as a whole. They stay when the run is resumed."""
     provider_checks: tuple[Mapping[str, JsonValue], ...] = ()
-    """The usage of each check of a provider (that of the agents or the judge) when the run was started or resumed.
+    """The usage of each check of a provider of the agents or the judge when the run was started or resumed.
 
-    A resumed run checks nothing if no tasks are left to run or its budget is used up.
+    A check of the judge also contains ``judge``: the judge's identity and, if the check calibrated the judge, the
+    calibration. A resumed run checks no provider if no tasks are left to run or its budget is used up.
     """
 
     closing: Closing | None = None
@@ -106,7 +108,7 @@ class RunHeader:
 
     @property
     def selection(self) -> Mapping[str, JsonValue]:
-        """How the planned tasks were selected; empty for all tasks."""
+        """How the planned tasks were selected; empty if no selection was made."""
         return _section(self.decisive, "selection")
 
     @property
@@ -127,7 +129,7 @@ class RunHeader:
 
     @property
     def planned(self) -> int:
-        """The number of planned trials: one record each, once the run is complete."""
+        """The number of planned trials. In a complete run, each of these trials has one current record."""
         return _number(self.information, "planned")
 
     @property
@@ -161,7 +163,7 @@ class RunHeader:
 
     @property
     def run_digest(self) -> str:
-        """The digest of everything that must be the same for all records of the run: ``provenance.run``."""
+        """The digest of ``decisive`` without what may grow (:func:`constant`): ``provenance.run`` of all records."""
         return value_digest(expressible(constant(self.decisive)))
 
     def resumed_by(self, now: RunHeader) -> RunHeader:
@@ -175,7 +177,7 @@ class RunHeader:
         return replace(self, decisive=decisive, images=images, information=now.information, closing=None)
 
     def checked(self, usages: Iterable[Mapping[str, JsonValue]]) -> RunHeader:
-        """Return the header with the usage of more provider checks, except for empty ones."""
+        """Return the header with the ``usages`` of more provider checks added. Empty usages are left out."""
         return replace(self, provider_checks=(*self.provider_checks, *filter(None, usages)))
 
     def with_problem(self, problem: str) -> RunHeader:
@@ -224,10 +226,10 @@ class RunHeader:
 def read_header(directory: Path, *, older: bool = False, check_root: bool = True) -> RunHeader | None:
     """Return the header of the run in ``directory``, or ``None`` if there is no ``run.json``.
 
-    With ``older``, versions whose runs can be read but not resumed are accepted, too. Only with ``check_root``, the
-    header is refused if it was changed after the run was closed.
+    With ``older``, versions whose runs can be read but not resumed are accepted, too. With ``check_root``, a header
+    that was changed after the run was closed is refused.
 
-    Raises :class:`ConfigError`: ``run-version`` for another format version, ``run-header-damaged``,
+    Raises :class:`ConfigError`: ``run-version`` if the format version is not accepted, ``run-header-damaged``,
     ``closing-mismatch``, ``file-not-regular``, ``file-unreadable``.
     """
     path = directory / HEADER
@@ -249,7 +251,7 @@ def read_header(directory: Path, *, older: bool = False, check_root: bool = True
         raise ConfigError(
             f"{path} is not a valid run header: {missing}",
             code="run-header-damaged",
-            hint="restore it, or start a new run with another --output-dir",
+            hint="restore the file, or start a new run with another --output-dir",
         ) from error
     if check_root and header.closing and header.root != header.closing.root:
         raise ConfigError(
@@ -262,7 +264,10 @@ def read_header(directory: Path, *, older: bool = False, check_root: bool = True
 
 
 def _require_version(path: Path, content: Any, accepted: Collection[int]) -> None:
-    """Raise :class:`ConfigError` if the header has another format version, before its keys are checked."""
+    """Raise :class:`ConfigError` if the format version of the header is a number that is not ``accepted``.
+
+    It is called before the keys of the header are checked.
+    """
     version = content.get("header_version") if isinstance(content, dict) else None
     if type(version) is int and version not in accepted:
         raise ConfigError(

@@ -37,7 +37,7 @@ class Journal:
     def __init__(self, directory: Path, header: RunHeader, identity: RunIdentity | None = None) -> None:
         """Open and repair the journal of the run that ``header`` describes.
 
-        If ``identity`` is given, all records must belong to that run. Raises :class:`StorageError` and the errors of
+        If ``identity`` is given, all records must match it. Raises :class:`StorageError` and the errors of
         :class:`RecordFiles`.
         """
         self.path = directory / JOURNAL
@@ -73,7 +73,7 @@ class Journal:
         return entry
 
     def attempts(self, trial: TrialId) -> int:
-        """Return the number of attempts at a trial, including superseded ones."""
+        """Return the number of recorded attempts at a trial, including those whose records are superseded."""
         known = (self.entries.get(trial), self._past.get(trial))
         return max((entry.attempt for entry in known if entry), default=0)
 
@@ -92,7 +92,10 @@ class Journal:
         return (entry for name, entry in self._past.items() if name not in self.entries)
 
     def unverified(self, trial: TrialId) -> dict[str, Any] | None:
-        """Return the superseded record of a trial whose sealed candidate only needs verification, or ``None``."""
+        """Return the last superseded record of a trial if its candidate is sealed and only needs verification.
+
+        Otherwise return ``None``.
+        """
         entry = self._past.get(trial)
         if entry is None or not entry.can_be_verified:
             return None

@@ -100,7 +100,7 @@ class JudgeSummary:
 
 
 def judge_of(header: RunHeader, usage: Usage) -> JudgeSummary | None:
-    """Return the judge of a run; ``None`` if it has none. ``usage`` is the judge's usage in the records."""
+    """Return the judge of a run; ``None`` if the run has no judge. ``usage`` is the judge's usage in the records."""
     identity = header.decisive.get("judge")
     if not isinstance(identity, dict):
         return None
@@ -114,7 +114,7 @@ def judge_checks(header: RunHeader) -> list[Mapping[str, Any]]:
 
 
 def calibration_in(header: RunHeader) -> JudgeAgreement | None:
-    """Return the last agreement of the run's judge with known grades. An invalid one counts as missing."""
+    """Return the last valid agreement of the run's judge with known grades; ``None`` if no check contains one."""
     for check in reversed(judge_checks(header)):
         judge = check["judge"]
         try:

@@ -123,7 +123,10 @@ def _owner() -> dict[str, str | int]:
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:
-    """Take the lock and return true, unless another process holds it. Raises ``OSError`` where locks do not exist."""
+    """Take the lock and return true, or return false if it conflicts with a lock that is already held.
+
+    Raises ``OSError`` where locks do not exist.
+    """
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -37,12 +37,18 @@ class Match(StrEnum):
 
 
 def match_pack(recorded: Any, pack: BenchmarkPack, commitment: Commitment | None) -> Match:
-    """Compare ``pack`` with ``recorded``: the untrusted ``pack`` in ``run.json`` or in the provenance of a record."""
+    """Compare ``pack`` with ``recorded``, which is not trusted.
+
+    ``recorded`` is the value of ``decisive.pack`` in ``run.json``, or of ``pack`` in the provenance of a record.
+    """
     return _match(recorded, pack.public_digest, pack.digest, commitment)
 
 
 def match_row(recorded: Any, row: BenchmarkRow, commitment: Commitment | None) -> Match:
-    """Compare ``row`` with ``recorded``: the untrusted ``row`` in the provenance of a record."""
+    """Compare ``row`` with ``recorded``, which is not trusted.
+
+    ``recorded`` is the value of ``row`` in the provenance of a record.
+    """
     return _match(recorded, row.public_digest, row.digest, commitment)
 
 

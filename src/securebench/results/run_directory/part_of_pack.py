@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartOfPack:
-    """Which part of its pack a run executes: ``planned`` of its ``tasks``, selected by ``criteria``."""
+    """The part of a pack that a run executes: ``planned`` of the pack's ``tasks``, selected by ``criteria``."""
 
     planned: int
     tasks: int

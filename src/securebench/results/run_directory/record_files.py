@@ -52,7 +52,7 @@ class RecordLine(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Whether this record counts. Superseded records do not."""
+        """Whether the line is in the journal. A line in ``superseded.jsonl`` is not current."""
         return self.name == JOURNAL
 
 
@@ -63,9 +63,9 @@ class RecordFiles:
     both files; the line in the journal then comes first. A line that is still being written is left out. At the end,
     ``tally`` has counted all records, and is checked against the closing of the run.
 
-    Iterating raises :class:`ConfigError` with the file and, if possible, the line: ``journal-damaged``,
-    ``record-contradictory``, ``chain-broken``, ``record-foreign``, ``closing-mismatch``, ``file-not-regular``,
-    ``file-unreadable``.
+    Iterating raises :class:`ConfigError`, which names the file and, if possible, the line. The code is
+    ``journal-damaged``, ``record-contradictory``, ``chain-broken``, ``record-foreign``, ``closing-mismatch``,
+    ``file-not-regular`` or ``file-unreadable``.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class RecordFiles:
         }
         self._trials, self._planned_tasks = header.trials, header.planned_tasks
         self._torn: ConfigError | None = None
-        """The error for an incomplete last line of the journal, if it has one."""
+        """The error for the last line of the journal, if that line is incomplete."""
         self.tally = RecordTally(header.genesis)
 
     def __iter__(self) -> Iterator[RecordLine]:
@@ -144,10 +144,10 @@ class RecordFiles:
         self._on_problem(error)
 
     def _lines(self, name: str, file: IO[bytes]) -> Iterator[RecordLine]:
-        """Yield the lines of one file. A last line that is only partly written is left out.
+        """Yield the lines of one file. A partly written record at the end of the journal is left out.
 
-        If only its newline is missing, its record counts.
-        Only the journal may have such a line, because ``superseded.jsonl`` is always replaced as a whole.
+        A complete record at the end of the journal that lacks only its newline is yielded. In ``superseded.jsonl``, a
+        partly written record and a missing newline are errors, because that file is always replaced as a whole.
         """
         last, path = -1, str(self._shown / name)
         torn: ConfigError | None = None
@@ -186,7 +186,7 @@ class RecordFiles:
         self._torn = torn or self._torn
 
     def _foreign(self, record: RecordedTask) -> str:
-        """Return a description of the first value that differs from this run; empty if there is none."""
+        """Return why ``record`` does not belong to this run: the first value that differs. Empty if none differs."""
         for name, value in self._own.items():
             if record.raw[name] != value:
                 return f"expected {name} {shown(str(value))}, got {shown(str(record.raw[name]))}"
@@ -197,7 +197,8 @@ class RecordFiles:
     def _require_next(self, line: RecordLine, before: RecordLine | None, attempts: Counter[TrialId]) -> None:
         """Refuse the record unless it continues the chain and has the next attempt number of its trial.
 
-        A superseded record must also have the status ``error``.
+        A superseded record must also have the status ``error``. Records of older format versions have no chain: only
+        their sequence numbers are checked.
         """
         record, number = line.record, before.sequence + 1 if before else 0
         if record.sequence != number:
@@ -230,7 +231,7 @@ class RecordFiles:
             self._refuse(damaged(f"{trial} was not planned", self._location(line)))
 
     def _require_closing(self) -> None:
-        """Refuse the records if they do not match the closing of the run."""
+        """Refuse the records of a closed run if they do not match its closing or the journal ends in a partial line."""
         closing = self._header.closing
         problems = closing.differences(self.tally, self._header.planned) if closing else []
         if closing is None or not (problems or self._torn):
@@ -254,7 +255,7 @@ class RecordFiles:
 
 
 def damaged(what: str, location: SourceLocation) -> ConfigError:
-    """Return the error for a record that is invalid, was not planned, or is the second one of its trial."""
+    """Return the error for a damaged line: for example, its record is invalid, or was not planned."""
     return _refused(what, "journal-damaged", location)
 
 

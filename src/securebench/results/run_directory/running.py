@@ -1,4 +1,4 @@
-"""``running.json``: the tasks that a run is executing now. It is read only while the run is locked.
+"""``running.json``: the tasks that a run is executing now. The file is ignored unless the run is locked.
 
 No result depends on it. The file is replaced as a whole, but never synced to disk, because nobody needs it after a
 crash.
@@ -73,7 +73,7 @@ class RunningTasks:
         self._tasks: dict[TrialId, RunningTask] = {}
 
     def __call__(self, event: Event) -> None:
-        """Note when the run begins to execute tasks, and when a task starts, reaches its verifier or ends.
+        """Handle the event that the run begins to execute tasks, or that a task starts, reaches its verifier or ends.
 
         Other events are ignored. Raises ``OSError`` if the file is written at once and cannot be written.
         """

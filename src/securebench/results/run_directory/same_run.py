@@ -1,4 +1,4 @@
-"""Check that a resumed run is still the same run: some values may grow, all others must be equal."""
+"""Check that a resumed run is still the same run: some decisive values may grow, all others must be equal."""
 
 from __future__ import annotations
 
@@ -80,14 +80,17 @@ def require_same(
 def _shared(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return both mappings restricted to their common keys.
 
-    An image or program build that only one of two runs needed is not a difference.
+    An image or program build that was needed only before or only after the run was resumed is not a difference.
     """
     names = then.keys() & now.keys()
     return {name: then[name] for name in names}, {name: now[name] for name in names}
 
 
 def _builds(decisive: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the integrity values of the agent's program by platform: each image platform needs its own build."""
+    """Return the integrity value of each build of the agent program, by platform; ``None`` if they are missing.
+
+    Each image platform needs its own build.
+    """
     agent = decisive.get("agent")
     builds = agent.get("integrity") if isinstance(agent, dict) else None
     return builds if isinstance(builds, dict) else None

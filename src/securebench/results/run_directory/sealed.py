@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedFile:
-    """An entry of a sealed patch or workspace. ``path`` and ``link``, a link's target, are untrusted text."""
+    """An entry of a sealed patch or workspace. ``link`` is the target of a symbolic link.
+
+    ``path`` and ``link`` are untrusted text.
+    """
 
     path: str
     size: int = 0
@@ -65,7 +68,7 @@ def read_sealed(directory: Path, record: RecordedTask) -> SealedCandidate:
 
 
 def sealed_content(directory: Path, kind: CandidateKind, digest: str) -> SealedCandidate:
-    """Return the sealed candidate with this digest. Time, memory and errors are those of :func:`read_sealed`."""
+    """Return the sealed candidate with this digest. Limits and errors are those of :func:`read_sealed`."""
     hashed = Digester()
     text: str | None = None
     files: tuple[SealedFile, ...] = ()
@@ -84,8 +87,9 @@ def sealed_content(directory: Path, kind: CandidateKind, digest: str) -> SealedC
 def sealed_bytes(directory: Path, kind: CandidateKind, digest: str) -> Iterator[Iterator[bytes]]:
     """Open a sealed candidate of a run that may come from a stranger, and yield its bytes in pieces.
 
-    They are not checked against ``digest``. Raises :class:`ConfigError`: ``candidate-not-stored``,
-    ``file-not-regular``, and ``candidate-altered`` for too many bytes, or if the block raises :class:`ImageError`.
+    The bytes are not checked against ``digest``. Raises :class:`ConfigError`: ``candidate-not-stored``,
+    ``file-not-regular``, or ``candidate-altered`` if there are too many bytes or the ``with`` block raises
+    :class:`ImageError`.
     """
     location = _location(directory, digest)
     try:

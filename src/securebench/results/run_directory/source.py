@@ -25,7 +25,7 @@ _MAX_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PackSource:
-    """The absolute paths of a pack's two files when a run was last started or resumed."""
+    """The absolute paths of a pack's manifest and tasks when a run was last started or resumed."""
 
     manifest: Path
     tasks: Path

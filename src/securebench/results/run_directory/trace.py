@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 class TraceLog:
-    """An event sink and context manager. Each line starts with the id of its trial; its text is already redacted.
+    """An event sink and context manager. Each line of the log starts with the id of a trial.
 
-    Unprintable characters are escaped, so that lines are safe to print on a terminal. Raises :class:`StorageError`.
+    The text of the events is already redacted. Unprintable characters are escaped, so that lines are safe to print on a
+    terminal. Raises :class:`StorageError`.
     """
 
     def __init__(self, path: Path) -> None:

@@ -148,7 +148,7 @@ class DockerContainer(DockerTarget):
             events.close()
         if "kill" in found and not self.killed.is_set():
             raise InfrastructureError(
-                "another client of the engine killed a sandbox",
+                "another client of the engine sent a signal to a sandbox",
                 hint="check which other programs use the engine, then continue with --resume",
             )
         return found

@@ -1,4 +1,8 @@
-"""Sandboxes of the Docker driver: ephemeral with a container for each command, or persistent with an exec for each."""
+"""Sandboxes of the Docker driver.
+
+An ephemeral sandbox has a new container for each command. A persistent sandbox has one container, in which each command
+is an exec.
+"""
 
 from __future__ import annotations
 

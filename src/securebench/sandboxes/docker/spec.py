@@ -6,7 +6,8 @@ A golden test compares the whole document. Notes on the less obvious parts:
 * A bare ``NAME`` in ``Env`` removes a variable of the image, or one that the engine would add.
 * ``NetworkDisabled`` gives the container a new network namespace with loopback only, like network ``none``, but without
   the engine's network setup, which would take 40 % of the time to start and remove a container. The engine then writes
-  no hosts file either, so SecureBench's files are mounted: ``localhost`` resolves, and no name is looked up outside.
+  no ``hosts`` file either, so SecureBench mounts its own ``hosts`` and ``resolv.conf``: ``localhost`` resolves, and no
+  name is looked up outside.
 * A container with forwarded ports joins the network namespace of its holder, a container without a network. It has the
   holder's host name and no name resolution of its own, so the same files are mounted.
 * ``/tmp`` counts as memory. It is mounted exec, like the workspace, because agents build and run programs there.

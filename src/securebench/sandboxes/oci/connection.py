@@ -184,7 +184,7 @@ class ProcessHandle:
     """The driver's handle of a container, or of a command in a container. Thread-safe. Use ``fileno`` only to poll.
 
     For a command, ``within`` is the handle of its container. ``descriptor`` is the open directory with the container's
-    changes. It is -1 before the report, and if the report contains no directory.
+    changes. It is -1 until the supervisor's report arrives, and stays -1 if the report has no such directory.
     """
 
     def __init__(self, channel: socket.socket, within: ProcessHandle | None = None) -> None:
@@ -345,7 +345,7 @@ def _unshare() -> list[str]:
 
 
 def _user_namespace() -> list[str]:
-    """Return the options of ``unshare`` for a user namespace, with subordinate ids if there are any. Empty for root."""
+    """Return the options of ``unshare`` for a user namespace, with subordinate ids if possible. Empty for root."""
     if os.geteuid() == 0:
         return []
     mapped = shutil.which("newuidmap") and shutil.which("newgidmap") and _has_subordinate_ids()

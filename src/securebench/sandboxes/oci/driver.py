@@ -37,8 +37,8 @@ class OciDriver(SandboxDriver):
     """A driver that uses crun, runc or runsc on this machine, with the images of ``store``.
 
     ``runtime`` is the name of the runtime, by default crun or, if that is not installed, runc. The supervisor starts in
-    the background. If that fails, the first call that needs the supervisor raises the error. ``optimisations`` default
-    to those of the environment.
+    the background. If that fails, the first call that needs the supervisor raises the error. By default, an environment
+    variable selects the ``optimisations`` (:meth:`Optimisations.from_environment`).
 
     Raises :class:`EngineError`, and :class:`ConfigError` (``optimisation-unknown``).
     """
@@ -124,7 +124,7 @@ class OciDriver(SandboxDriver):
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
         """Check a sandbox of ``image`` from inside.
 
-        If :meth:`prove` has succeeded before, do not exceed the limits on purpose again.
+        Do not test limits by exceeding them if :meth:`prove` has already succeeded.
         """
         require_isolation(self, image, hit_limits=not self._proved, forwarded_ports=forwarded_ports)
 

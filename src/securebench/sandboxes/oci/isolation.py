@@ -2,8 +2,8 @@
 
 The root file system of a test sandbox has the host's own programs, read-only, and no other files of the host, so no
 image is needed. The test fails closed: a restriction counts as missing unless its effect is observed. There are three
-exceptions: the CPU limit is not tested, what the supervisor reports as unavailable is not required, and some checks
-are left out in gVisor.
+exceptions: the CPU limit is not tested, restrictions that :func:`expected_isolation` lists as ``weaker`` are not
+required, and some checks are left out in gVisor.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Isolation:
 
 
 def expected_isolation(context: OciContext) -> Isolation:
-    """Return what should be enforced according to the supervisor's report. Raises :class:`EngineError`."""
+    """Return what should be enforced for this user, given the supervisor's report. Raises :class:`EngineError`."""
     hello = context.hello
     weaker = {name for name in ("memory", "pids", "cpu") if name not in hello.controllers}
     if os.geteuid() != 0:

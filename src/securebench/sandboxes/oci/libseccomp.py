@@ -40,7 +40,7 @@ _ARCHITECTURES: Final = {
     "SCMP_ARCH_AARCH64": 0xC000_00B7,
     "SCMP_ARCH_ARM": 0x4000_0028,
 }
-"""The architecture numbers of linux/audit.h.
+"""The architecture numbers of linux/audit.h and, for x32, of libseccomp.
 
 For x32 calls, the kernel reports x86-64 and sets a bit in the number of the system call.
 """

@@ -45,8 +45,8 @@ _EXIT_NOTICE_SECONDS = 10.0
 _HAS_ENDED = re.compile(r"/status`: No such file|the container `[^`]*` is not running|in a stopped container")
 """Messages of crun and runc for a command in a container whose first process has just exited.
 
-crun reads the container's state even after the command has started, and the crun that runs the container may have
-removed that state.
+The crun that runs a command reads the container's state even after the command has started. By then, the crun that
+runs the container may have removed that state.
 """
 
 _NOT_RUN_SIGNS = (
@@ -275,8 +275,9 @@ class OciProcess(BoundedProcess["OciStreams"]):
         """Return the exit code. Raises :class:`InfrastructureError` for failures of the machine or the runtime.
 
         Processes in a sandbox can end the sandbox, or crash gVisor's kernel. The command is then killed with the
-        sandbox, and the command's runtime cannot report an exit code. If the container itself was lost or never
-        started, this counts as a failure of the machine, otherwise as a SIGKILL of the command.
+        sandbox, and the command's runtime cannot report an exit code. This counts as a SIGKILL of the command if
+        the container had started and has exited, unless the machine caused the exit. Otherwise it counts as a failure
+        of the machine or the runtime.
         """
         try:
             return _reported_exit_code(report, command=self._handle.is_command)
@@ -328,7 +329,7 @@ def _require_start(report: ProcessReport) -> None:
 def _hint(lost: str) -> str:
     if lost == MACHINE_MEMORY:
         return "run fewer tasks at once (--workers), or lower 'sandbox.limits.memory'"
-    return "find out what killed or delayed it on this machine, then continue with --resume"
+    return "find out what killed or delayed the sandbox on this machine, then continue with --resume"
 
 
 def _refused(report: ProcessReport) -> InfrastructureError | MaterializationError:

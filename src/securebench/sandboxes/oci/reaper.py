@@ -65,7 +65,7 @@ def make_run_directory(token: str, parent: Path | None = None) -> tuple[Path, st
 
 @contextmanager
 def temporary_directory() -> Iterator[Path]:
-    """Yield an empty directory. Remove it afterwards, or if this process is killed, at the next :func:`reap`."""
+    """Yield an empty directory. Remove it afterwards or, if this process is killed, at the next :func:`reap`."""
     label = Owner.current().label().replace("/", ".")
     with tempfile.TemporaryDirectory(prefix=_TEMPORARY, suffix=f".{label}") as name:
         yield Path(name)
@@ -92,7 +92,7 @@ def remove_run(run: Path, group: str) -> None:
 
 
 def remove_tree_of_groups(group: Path) -> bool:
-    """Kill all processes in the cgroup ``group`` and below, and remove these cgroups. Return whether all are gone."""
+    """Kill all processes in the cgroup ``group`` and below, and remove these cgroups. Return whether they are gone."""
     deadline = time.monotonic() + _REMOVAL_SECONDS
     while True:
         directories = [path for path, _, _ in os.walk(group, topdown=False)]
@@ -147,7 +147,7 @@ def _owner_of(named: Path) -> Owner | None:
 
 
 def _is_gone(owner: Owner | None) -> bool:
-    """Whether ``owner`` is certainly gone. ``False`` if it is unknown, or in another pid namespace."""
+    """Whether ``owner`` is certainly gone. ``False`` if it is unknown, or in another pid namespace of this boot."""
     if owner is None:
         return False
     return not owner.is_of_this_boot() or (owner.can_be_judged() and not owner.is_alive())

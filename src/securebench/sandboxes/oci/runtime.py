@@ -169,7 +169,8 @@ class OciRuntime:
     def limits_itself(self) -> bool:
         """Whether the runtime applies the sandbox's resource limits to itself before it creates the sandbox.
 
-        The process limit of an ordinary user would then count the processes of all the user's sandboxes together.
+        Unless each runtime is started in its own user namespace, an ordinary user's process limit then counts the
+        processes of all the user's sandboxes together.
         """
         return self.name == "crun"
 
@@ -253,14 +254,14 @@ def _find(name: str, directories: Iterable[str]) -> str | None:
 
 def _version_of(path: str) -> str:
     argv = [path, "--version"]
-    env = {**os.environ, SCRATCH_VARIABLE: os.devnull}  # create no file on the host that an interrupt would leave
+    env = {**os.environ, SCRATCH_VARIABLE: os.devnull}  # so that an interrupt leaves no file on the host
     try:
         done = subprocess.run(argv, capture_output=True, timeout=_VERSION_SECONDS, check=True, env=env)  # noqa: S603 - an installed runtime
     except (OSError, subprocess.SubprocessError) as error:
         raise EngineError(
             f"cannot read the version of {path}: {error}",
             code="runtime-unavailable",
-            hint="reinstall it, or remove 'sandbox.runtime'",
+            hint="reinstall the runtime, or remove 'sandbox.runtime' to use the default runtime",
         ) from error
     found = re.search(rb"version\s+(\S+)", done.stdout)
     return "" if found is None else found[1].decode("ascii", "replace")

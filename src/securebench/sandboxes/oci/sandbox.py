@@ -58,7 +58,7 @@ LIFETIME_SECONDS: Final = 10 * 365 * 86400.0
 """The time limit of a persistent or warm container in seconds, which is never reached. Commands have their own."""
 
 _START_SECONDS: Final = 60.0
-"""Seconds that a runtime may take to start a process, and a persistent sandbox to answer the greeting."""
+"""Seconds that a runtime may take to start a process, and a persistent sandbox to answer :func:`_greet`."""
 
 _PORT_SECONDS: Final = 60.0
 """Seconds that the supervisor may take to open forwarded ports."""
@@ -118,7 +118,9 @@ class OciContainer:
         self._documents = itertools.count(1)
 
     def start(self, command: Command | None, pipes: Pipes) -> ProcessHandle:
-        """Start the container and serve its forwarded ports. It runs ``command``, or an idle process, on ``pipes``.
+        """Start the container and serve its forwarded ports. ``pipes`` are the standard streams of its process.
+
+        The container runs ``command`` or, if that is ``None``, an idle process.
 
         Raises the errors of :func:`compile_config` and :func:`open_forwarded_ports`.
         """
@@ -154,7 +156,10 @@ class OciContainer:
         return handle
 
     def execute(self, command: Command, pipes: Pipes, within: ProcessHandle) -> ProcessHandle:
-        """Start ``command`` in the running container ``within``. Raises the errors of :func:`compile_process`."""
+        """Start ``command`` in the running container ``within``.
+
+        Raises the errors of :func:`compile_process` and :meth:`SupervisorConnection.start`.
+        """
         path = f"{self._directory}/process-{next(self._documents)}/process.json"
         request = {
             "argv": self._context.runtime.exec_argv(path, self._state, self._name),
@@ -212,7 +217,7 @@ class OciContainer:
     def _chown(self, pipes: Pipes) -> None:
         """Make the sandbox's user the owner of the streams, so that programs can reopen them as ``/dev/stdout``.
 
-        runc does this itself, unless it detaches.
+        Do nothing if this process does not run as root. runc does this itself, unless it detaches.
         """
         uids, gids = identity_map(self._spec.user, self._context.ids)
         for descriptor in pipes.remote if os.geteuid() == 0 else ():

@@ -111,4 +111,4 @@ def _write(directory: Path, name: str, program: bytes) -> None:
 def _require_private(status: os.stat_result, is_kind: Callable[[int], bool]) -> None:
     mine = status.st_uid == os.geteuid() and not status.st_mode & _WRITABLE_BY_OTHERS
     if not (mine and is_kind(status.st_mode)):
-        raise PermissionError(errno.EPERM, "writable by other users")
+        raise PermissionError(errno.EPERM, "not a private file or directory of this user")

@@ -1,6 +1,6 @@
 """The protocol between a driver and its supervisor, which both import. This module uses only the standard library.
 
-The protocol uses :mod:`~securebench.ipc.frames` on two kinds of channel:
+The protocol uses :mod:`~securebench.ipc.frames` on three kinds of channel:
 
 * The control channel of the supervisor. Its first frame contains the supervisor's settings. The supervisor answers with
   a report about the machine. Each later frame starts a process (a container, or a command in a container) or mounts a
@@ -11,6 +11,7 @@ The protocol uses :mod:`~securebench.ipc.frames` on two kinds of channel:
   (:data:`FORWARDED_PORTS`). If there are changes to collect, the last report has a descriptor of their directory. The
   driver sends :data:`KILL`, or how many seconds the process may still run (:data:`LIMIT`). If the driver closes
   the channel, this has the same effect as :data:`KILL`.
+* The channel of a file system. See :data:`BOUNDED`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ KILL: Final = "kill"
 """The key of a driver's frame that ends the whole sandbox of a process."""
 
 LIMIT: Final = "limit"
-"""The key of a driver's frame with a new time limit, in seconds from now, or from the process's start if later."""
+"""The key of a driver's frame with a new time limit in seconds.
+
+The time begins when the supervisor reads the frame, or at the start of the process if that is later.
+"""
 
 FORWARDED_PORTS: Final = "forwarded_ports"
 """The key of a report with listening sockets. Its value is their number."""
@@ -57,7 +61,7 @@ class SupervisorSettings:
     ``sealed`` is the path of a runtime to run from a copy in memory, or ``None``. The other settings are true under
     these conditions:
 
-    * ``inner_groups``: the runtime creates its own groups within those of a container, in every hierarchy.
+    * ``inner_groups``: the runtime creates its own cgroups within those of a container, in every hierarchy.
     * ``unreadable``: the programs that are mounted in sandboxes belong to ``owner``, and are executable but not
       readable.
     * ``locks_root``: root file systems are mounted without devices and set-id programs.

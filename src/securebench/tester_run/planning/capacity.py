@@ -58,7 +58,7 @@ class Capacity:
 
 
 class WorkerChoice(NamedTuple):
-    """The number of workers that ``auto`` chose: the smallest of ``bounds``, whose name is ``decided_by``."""
+    """The number of workers that ``auto`` chose: the smallest of ``bounds``. ``decided_by`` names this bound."""
 
     workers: int
     decided_by: str
@@ -98,16 +98,16 @@ def choose_workers(
 def available_memory(mounts: str | None = None, own: str | None = None) -> int:
     """Return how many bytes this process and its children may use in all: the machine's memory or a lower cgroup limit.
 
-    The lowest limit of the process's own cgroup and its parents counts. In a container, or in a service with
-    ``MemoryMax``, this limit may be lower than the machine's memory. ``mounts`` and ``own`` are the texts of this
-    process's ``mountinfo`` and ``cgroup`` files; by default, the files are read.
+    The cgroup limit is the lowest limit of the process's own cgroup and of the parents of this cgroup. In a container,
+    or in a service with ``MemoryMax``, it may be lower than the machine's memory. ``mounts`` and ``own`` are the texts
+    of this process's ``mountinfo`` and ``cgroup`` files; by default, the files are read.
     """
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([physical, *(limit for limit, _ in _memory_groups(mounts, own))])
 
 
 def free_memory(mounts: str | None = None, own: str | None = None) -> int:
-    """Return how many bytes are free: on the machine or in one of the cgroups with a limit, whichever is less."""
+    """Return how many bytes of memory are free on the machine, or in a cgroup of this process that has less free."""
     found = re.search(r"^MemAvailable: +(\d+) kB$", _read(Path("/proc/meminfo")), re.MULTILINE)
     of_machine = int(found[1]) * 1024 if found else available_memory(mounts, own)
     of_groups = (limit - used for limit, used in _memory_groups(mounts, own))
@@ -130,8 +130,8 @@ def available_cores(mounts: str | None = None, own: str | None = None) -> float:
 def _memory_groups(mounts: str | None, own: str | None) -> Iterator[tuple[int, int]]:
     """Yield the memory limit of each cgroup that has one, and the memory that the cgroup uses, both in bytes.
 
-    In cgroup version 1, a huge number means that there is no limit. Cached files that were not used lately do not count
-    as used: the kernel drops them when it needs the memory.
+    In cgroup version 1, a huge number means that there is no limit. The used memory does not include cached
+    files that were not accessed lately: the kernel drops them when it needs the memory.
     """
     for version, group in _groups("memory", mounts, own):
         names = ("limit_in_bytes", "usage_in_bytes", "total_inactive_file")

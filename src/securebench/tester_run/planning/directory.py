@@ -149,7 +149,7 @@ def require_candidates(directory: Path, entries: Iterable[RecordEntry]) -> None:
             continue
         checked.add(digest)
         try:
-            store.load(CandidateKind.WORKSPACE, digest)  # whatever its kind, so that it is not read into memory
+            store.load(CandidateKind.WORKSPACE, digest)  # whatever its kind: a workspace is not kept in memory
         except StorageError as error:
             hint = "restore the directory from a copy, or start a new run in another --output-dir"
             problems.append(Problem(error.code, f"task {entry.task_id!r}: {error.message}", hint=hint))
@@ -173,7 +173,7 @@ def require_logs(directory: Path, header: RunHeader) -> None:
 
 
 def clear_scratch(directory: Path) -> None:
-    """Remove the files of verifiers in ``scratch/``, because they contain evaluation inputs."""
+    """Remove ``scratch/``, because files of verifiers in it contain evaluation inputs."""
     remove_private_directory(directory / SCRATCH)
 
 

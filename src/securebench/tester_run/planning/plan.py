@@ -64,7 +64,7 @@ The harness's digest covers the whole arguments.
 
 
 class PlannedTrial(NamedTuple):
-    """One trial of a task that a run executes. ``trial`` counts from 1."""
+    """One trial of a task that a run executes. ``trial`` is the number of the trial, from 1 on."""
 
     task: SecureBenchTask
     trial: int
@@ -191,7 +191,7 @@ class Plan:
                     f"{self.directory / HEADER} contradicts the pack and the selection: 'information.{name}' does"
                     " not match the planned tasks",
                     code="run-header-damaged",
-                    hint="restore it, or start a new run with another --output-dir",
+                    hint="restore the file, or start a new run with another --output-dir",
                 )
 
     def identity(self, commitment: Commitment, info: DriverInfo, images: Mapping[str, str]) -> RunIdentity:
@@ -214,7 +214,10 @@ class Plan:
         }
 
     def executor_provenance(self) -> dict[str, JsonValue]:
-        """Return the identity of an installed executor; empty for SecureBench's own, which are interchangeable."""
+        """Return the identity of an installed executor; empty for an executor of SecureBench.
+
+        SecureBench's executors are interchangeable.
+        """
         found = extension_provenance(self.executor)
         return {"executor": {**found, **_settings_digest(self.config.run.executor_settings)}} if found else {}
 

@@ -44,12 +44,12 @@ _MAX_PROBLEMS: Final = 64 * 1024
 _MAX_TRIES: Final = 100
 """Maximum tries of an agent in one attempt. Real runs have fewer."""
 _SPARE: Final = 64 * 1024
-"""Bytes by which a trajectory may exceed its limit, which does not include the line that counts omitted lines."""
+"""Bytes by which a trajectory may exceed its limit. The limit excludes the line with the number of omitted lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What a worker sends: a record, the files of the candidate and trajectories that it names, and texts.
+    """What a worker sends: a record, the candidate and the trajectories that the record names, and texts.
 
     ``output`` is the output of the verifier. ``problems`` concern the whole run, not only this record.
     """
@@ -124,7 +124,7 @@ class Receiver:
 
     def _keep_trajectories(self, record: RecordedTask, attempt: int, parts: _Parts) -> None:
         place, trial = self.context.trajectories, record.id.directory
-        # Only names of this attempt's trajectories are accepted, so none leads elsewhere or to another attempt's file.
+        # Only names of this attempt's trajectories are accepted: no name leads elsewhere or to another attempt's file.
         possible = (trajectory_file(place, trial, attempt, number) for number in range(1, _MAX_TRIES + 1))
         expected = {path.name: path for path in possible if path.name in record.trajectories}
         for piece in parts.of(_TRAJECTORY, (MAX_TRAJECTORY + _SPARE) * max(1, len(expected))):

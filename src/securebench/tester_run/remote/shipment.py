@@ -1,7 +1,8 @@
 """What workers on other machines need for a run: its settings, its files, its images and its agents' programs.
 
-Files travel as one tar archive, named by its digest. Images and programs are images of the store, named by their ids.
-A machine that lacks an item receives it once, and verifies its digest.
+Files are sent as one tar archive, named by its digest. The store keeps programs as images, too. Images and programs are
+sent from the store, named by their image ids. A machine that lacks the archive, an image or a program receives it once,
+and verifies its digest.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Shipment:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all content that the run needs. Raises :class:`InfrastructureError`."""
+        """The names of the content that every worker of the run needs. Raises :class:`InfrastructureError`."""
         return (f"{FILES} {files_of(self.settings)}", *self._images)
 
     def content(self, name: str) -> Iterator[bytes]:
@@ -165,7 +166,7 @@ def read_settings(settings: bytes, directory: Path) -> RemoteSettings:
 
 
 class _Pickler(pickle.Pickler):
-    """Replaces each path of an existing file or directory by its name in the archive."""
+    """Replaces each absolute path of an existing file or directory by a name in the archive."""
 
     def __init__(self, file: io.BytesIO, names: dict[Path, str]) -> None:
         super().__init__(file)

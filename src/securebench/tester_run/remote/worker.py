@@ -1,4 +1,4 @@
-"""A worker on another machine than the coordinator. The two share no files: the worker has its own directory.
+"""A worker on a machine other than the coordinator's. The two share no files: the worker has its own directory.
 
 The directory of a machine (``SECUREBENCH_NODE_DIR``) has a directory for each run. The directory of a run contains
 the content that its workers share, and a directory for each worker. Directories in use are locked. A worker removes

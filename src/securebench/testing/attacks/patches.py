@@ -1,4 +1,4 @@
-"""Malicious patches. Each must be refused, or violate the policy on paths."""
+"""Malicious patches. Each must be refused, either when it is applied or by the policy on paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILES: Final = {
     b"Makefile": b"all:\n",
     b"big": bytes(1 << 20),
 }
-"""The repository that the patches are applied to."""
+"""The files of the repository that the patches are applied to: content by path."""
 
 HONEST: Final = b"--- a/src/ok.py\n+++ b/src/ok.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n"
 """A harmless patch, which must be accepted."""

@@ -126,7 +126,7 @@ def _other_candidate(run: Path) -> None:
 EDITS: Final = (
     RecordEdit("M01", "failures turned into passes", _of_lines(_as_passed)),
     RecordEdit("M01", "one bit flipped", _of_lines(_flipped_bit)),
-    RecordEdit("M01", "a key added twice", _of_lines(_duplicate_key)),
+    RecordEdit("M01", "keys repeated with other values", _of_lines(_duplicate_key)),
     RecordEdit("M03", "failures removed", _of_lines(_without_failures)),
     RecordEdit("M03", "the last record cut off", _of_lines(lambda lines: lines[:-1])),
     RecordEdit("M03", "half of the last record cut off", _of_lines(lambda lines: [*lines[:-1], lines[-1][:-40]])),

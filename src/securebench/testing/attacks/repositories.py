@@ -279,7 +279,10 @@ _ENTRIES: Final = {
     "sitecustomize": "C09",
     "entry point": "C02",
 }
-"""Entries in the catalogue of attacks by cheat name. Other cheats have C05 (unittest) or C01 (configuration)."""
+"""Entries in the catalogue of attacks by cheat name.
+
+The entry of other :data:`UNITTEST_CHEATS` is C05, and that of other :data:`CONFIGURATION_CHEATS` is C01.
+"""
 
 REPOSITORY_CHEATS: Final = (
     *(RepositoryCheat(_ENTRIES.get(name, "C05"), name, changes) for name, changes in UNITTEST_CHEATS.items()),

@@ -1,4 +1,4 @@
-"""Text answers that try to pass without the right answer, and the right answer to each question."""
+"""Text answers that must not pass, and a right answer to each question."""
 
 from __future__ import annotations
 

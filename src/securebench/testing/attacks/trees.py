@@ -297,7 +297,10 @@ def git_textconv(root: Path) -> None:
 
 @_trap("G04", SEALED)
 def git_filters(root: Path) -> None:
-    """Make git read and write files through programs, also by ``info/attributes``, which no option of git disables."""
+    """Make git read and write files through programs.
+
+    They are requested in ``.gitattributes`` and in ``info/attributes``, which no option of git disables.
+    """
     filters = "".join(f'\t{kind} = "{_PROGRAM}"\n' for kind in ("clean", "smudge", "process"))
     git = _git(root, f'[filter "x"]\n{filters}\trequired = true\n', _ATTRIBUTES)
     (git / "info/attributes").write_text(_ATTRIBUTES)

@@ -53,7 +53,7 @@ module.main()
 
 
 class AttemptOutcome(StrEnum):
-    """The result of an attempt. ``contained``: it failed, is not for this machine, or a limit or signal ended it.
+    """The outcome of an attempt. ``contained``: it failed, is not for this machine, or a limit or signal ended it.
 
     ``reached``: a part of the kernel that was often used to escape can be called, which alone gains nothing.
     ``unknown``: the attempt was not begun, or it gave no answer and is not ``contained``.
@@ -106,7 +106,7 @@ def break_out(
 class BreakoutStage:
     """Makes attempts in sandboxes of ``driver`` from ``spec``, against ``host``.
 
-    Attempts to exhaust resources are made in sandboxes with the limits ``small``.
+    Attempts to exhaust resources or to end the sandbox are made in sandboxes with the limits ``small``.
     """
 
     driver: SandboxDriver
@@ -117,7 +117,7 @@ class BreakoutStage:
     def together(self, attempts: list[BreakoutAttempt]) -> list[AttemptResult]:
         """Make ``attempts`` in one sandbox. If it ends too early, use another one for attempts not yet begun.
 
-        This repeats until all attempts were begun, or a sandbox begins none.
+        This repeats until all attempts were begun, or until a sandbox ends before any attempt was begun in it.
         """
         found: dict[str, AttemptResult] = {}
         left = attempts
@@ -175,8 +175,8 @@ class BreakoutStage:
 def _judged(attempt: BreakoutAttempt, result: CommandResult) -> AttemptResult:
     """Return the result of ``attempt``: its answer, or what the end of the program says about it.
 
-    An attempt without an answer is contained if it was begun, is meant to end the program, and a limit or signal ended
-    the program. Otherwise, its outcome is unknown.
+    An attempt without an answer is contained if it was begun, its staging is ``ALONE`` or ``ENDLESS``, and a limit or
+    signal ended the program. Otherwise, its outcome is unknown.
     """
     made = dict(_answers(result))
     if answer := made.get(attempt.name):

@@ -83,7 +83,7 @@ class Target:
         return Host(str(self._canary), self._secret, self._victim.pid, port, addresses, abstract)
 
     def harm(self) -> Iterator[str]:
-        """Yield a text for each of :data:`EVIDENCE`, in order: what happened to the host, or empty if nothing did."""
+        """Yield a text for each of :data:`EVIDENCE`, in order: the harm to the host, or an empty text."""
         canary, settings, memory = self._before
         after = self._canary.lstat()
         same = (after.st_mtime_ns, after.st_mode, after.st_ino) == (canary.st_mtime_ns, canary.st_mode, canary.st_ino)

@@ -1,6 +1,6 @@
 """Read a collected directory for checks: its complete current state, whatever form a driver returns it in.
 
-Use this only for files that the checks created, not for hostile content.
+Use this module only for files of the test image and of the checks, not for hostile content.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from securebench.sandboxes.collected import Collected
 
 Entry: TypeAlias = tuple[str, int, int, bytes]
-"""Kind, permissions, size, and the first bytes of a file or the target of a link. A directory has only a kind."""
+"""Kind, permissions, size, and data: the first bytes of a file, or the target of a link.
+
+A directory has only a kind. A link has only a kind and a target.
+"""
 
 TreeEntries: TypeAlias = dict[bytes, Entry]
 """The entries below a directory, by relative name."""
@@ -44,7 +47,7 @@ _MEMBERS = {
 
 
 def read_collected(collected: Collected, pristine: Path) -> TreeEntries:
-    """Return the entries of ``collected``. ``pristine`` is the directory in the files of the image on the host."""
+    """Return the entries of ``collected``. ``pristine`` is the same directory of the image, on the host."""
     if isinstance(collected, CollectedArchive):
         return _of_archive(collected)
     if collected.descriptor < 0:

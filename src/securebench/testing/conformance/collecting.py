@@ -112,7 +112,7 @@ def special_files_are_reported(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.IMAGE_TREE)
 def no_mark_can_be_forged(bench: Bench) -> None:
-    """Inside a sandbox, no whiteout can be created, and a forged opaque mark has no effect (H17)."""
+    """A sandbox cannot create a whiteout of overlayfs, and an opaque mark that it forges has no effect (H17)."""
     before, after = _collected(bench, refused=("removal",), either=("opaque",))
     _require_collected(after, before)
 
@@ -128,7 +128,7 @@ def a_sparse_file_has_its_size(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.IMAGE_TREE)
 def a_removed_directory_is_reported(bench: Bench) -> None:
-    """If the directory was removed, or is now a file or link, collecting raises ``DirectoryReplacedError`` (H15)."""
+    """Collecting raises ``DirectoryReplacedError`` if the directory or one above it is gone, a file or a link (H15)."""
     for change in ("all removed", "all to file", "all to link", "parent to link"):
         sandbox, _ = _sandbox_with(bench, change)
         require_raises(sandbox.collected, DirectoryReplacedError)
@@ -190,7 +190,7 @@ def nothing_is_collected_too_early_or_too_late(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.IMAGE_TREE)
 def uncollectable_directories_are_rejected(bench: Bench) -> None:
-    """Collecting needs an ephemeral sandbox, a writable root, and ``/`` or an image directory without mounts."""
+    """Only ``/`` or an image directory without mounts is collected, from an ephemeral sandbox with a writable root."""
     path = _library(bench)
     refused = partial(_require_no_sandbox, bench)
     for other in ("/tmp", "relative", f"{path}/", f"{path}/../email", "/no/such", f"{path}/message.py", "/proc"):  # noqa: S108 - refused

@@ -48,7 +48,7 @@ class SleepingWorker(Worker):
 
     @property
     def remote_settings(self) -> bytes:
-        """See :class:`Worker`. These settings are longer than one message should be."""
+        """See :class:`Worker`. These settings are too long for one message to a node."""
         return bytes(100_000)
 
     @property
@@ -203,7 +203,7 @@ def an_error_is_raised(make: Callable[[int], Executor]) -> None:
     error = None
     try:
         list(one.results)
-    except Exception as raised:  # noqa: BLE001 - which one is up to the executor
+    except Exception as raised:  # noqa: BLE001 - the executor may raise any exception
         error = raised
     assert error is not None
     assert one.abandoned

@@ -1,4 +1,4 @@
-"""Checks: forwarded ports, through which a sandbox reaches their servers and nothing else."""
+"""Checks: forwarded ports. A sandbox reaches the server of each port, and nothing else."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def each_container_has_its_own_ports(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def with_a_port_there_is_still_only_loopback(bench: Bench) -> None:
-    """Besides forwarded ports there is only the loopback interface, no route, and no other listener (J03, J12)."""
+    """With a forwarded port, a sandbox has only the loopback interface, no route, and no other socket (J03, J12)."""
     for persistent in (False, True):
         with serving() as server:
             found = json.loads(
@@ -155,7 +155,7 @@ def with_a_port_nothing_more_is_allowed(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def with_a_port_the_host_cannot_be_reached(bench: Bench) -> None:
-    """No other server of the host, no engine's bridge and no outside address can be reached (J01, J08)."""
+    """A forwarded port leads to no other server of the host, no engine's bridge and no outside address (J01, J08)."""
     with serving() as server, socket.create_server(("", 0)) as hosts:
         sandbox = bench.sandbox(forwarded_ports=(server.forwarded_port(),), persistent=True)
         port = str(hosts.getsockname()[1])
@@ -177,7 +177,7 @@ def with_a_port_names_are_not_resolved(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def forwarded_ports_are_private(bench: Bench) -> None:
-    """Two sandboxes with the same forwarded port reach their own servers; one without this port reaches none (A24)."""
+    """Two sandboxes can forward the same port, each to its own server. In a third, the port is closed (A24)."""
     with serving("one") as one, serving("two") as two:
         sandboxes = [
             bench.sandbox(forwarded_ports=(server.forwarded_port(),), persistent=True) for server in (one, two)

@@ -221,7 +221,7 @@ def there_is_only_loopback(bench: Bench) -> None:
 
 @CHECKS
 def nothing_outside_can_be_reached(bench: Bench) -> None:
-    """No outside address can be reached: public, link-local, or of the engine's bridge (J01, J03, J08)."""
+    """No outside address can be reached, neither public, nor link-local, nor on the engine's bridge (J01, J03, J08)."""
     for address in ("192.0.2.1", "169.254.169.254", "172.17.0.1", "2001:db8::1"):
         outcome = bench.output("connect", address, "80")
         require(outcome in {"ENETUNREACH", "EHOSTUNREACH", "EADDRNOTAVAIL"}, f"connecting to {address}: {outcome}")
@@ -293,7 +293,7 @@ def an_ordinary_user_cannot_do_what_is_forbidden(bench: Bench) -> None:
 
 @CHECKS
 def root_cannot_do_what_is_forbidden(bench: Bench) -> None:
-    """Everything that is blocked for an ordinary user is also blocked for root in a sandbox (A22, I18)."""
+    """Mounts, namespaces, devices, raw sockets and all else in ``FORBIDDEN`` are blocked for root, too (A22, I18)."""
     require_equal(json.loads(bench.output("attempt", *FORBIDDEN, user=ROOT)), [], "what root could do")
 
 

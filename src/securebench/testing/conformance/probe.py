@@ -1,7 +1,7 @@
 """The program that conformance checks run in a sandbox: ``python3 -c SOURCE ACTION [ARGUMENT...]``.
 
 It is passed as one text and runs on the image's Python 3, so it is a single file and imports only the standard
-library. Actions print their results to stdout, many of them ``ok`` or the name of the error.
+library. Actions print their results to stdout. Many results are ``ok`` or the name of an error.
 """
 
 from __future__ import annotations

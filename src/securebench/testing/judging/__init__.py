@@ -1,1 +1,1 @@
-"""Judge candidates of every family like a run does, without a pack, a harness or records."""
+"""Judge candidates like a run does, without a pack, a harness or records."""

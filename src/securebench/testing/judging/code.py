@@ -73,7 +73,7 @@ def view_of(
 
 
 def artifact(text: str | None) -> CandidateArtifact:
-    """Return a candidate as if the store had loaded it. A ``text`` of ``None`` stands for content that is not text."""
+    """Return a candidate as if a candidate store had loaded it. A ``text`` of ``None`` stands for non-text content."""
     data = (text or "").encode("utf-8", "surrogatepass")
     digest = hashlib.sha256(data).hexdigest()
     return CandidateArtifact(CandidateKind.CODE, digest, len(data), Path("candidates") / digest, text)

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 def repository_image(base: str) -> Iterator[str]:
     """Yield the name of an image in the store: the image ``base`` with the repository on top.
 
-    On exit, the image is removed from the store, and from the engine if a driver has loaded it there. Close all
-    drivers before the exit. Raises the errors of :func:`~securebench.images.ensure.ensure_image` and of the store.
+    On exit, the image is removed from the store, and from the engine if a driver has loaded it there. If the image is
+    still in use, only its name is removed from the store. Close all drivers before the exit.
+
+    Raises the errors of :func:`~securebench.images.ensure.ensure_image` and of the store.
     """
     store = ImageStore()
     reference = f"securebench-audit/repository:{secrets.token_hex(8)}"

@@ -74,7 +74,7 @@ class WorkspaceJob:
         return TerminalTaskVerifier().verify(self.view(root), candidate, context)
 
     def view(self, root: Path) -> VerifierView:
-        """Return the view of the task; its files are written below ``root``."""
+        """Write the files of the task below ``root``, and return the verifier's view of the task."""
         bundle = ResourceBundle(tuple(self._resources()))
         write_tree(root / "hidden", dict(self.files))
         write_tree(root / "assets", dict(self.public))

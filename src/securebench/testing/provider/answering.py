@@ -53,8 +53,9 @@ BESIDE: Final = frozenset(
 )
 """Endpoints of providers' APIs for which the model has no script.
 
-The scripted provider reports success for them, so that a test notices a request that should have been blocked. The path
-``/chat/completions`` is not one of them: it returns "not found" for a request that no script answers.
+The scripted provider reports success for them, so that a test notices a request that should have been blocked. Each
+name is the last part of a path. The path ``/chat/completions`` is an exception: if no script answers a request for this
+path, the response is "not found".
 """
 
 
@@ -122,7 +123,7 @@ class Answering:
                 self._keys.update(filter(None, [key_of(received.headers)]))
 
     def _gateway_request(self, conversation: ModelConversation) -> ModelRequest:
-        """Describe a request of the gateway. Its number is the number of the agent's latest request."""
+        """Describe a request of the gateway. Its number is that of the agent's latest request, or 0."""
         with self._lock:
             return ModelRequest(self._numbers, 1, conversation)
 

@@ -2,8 +2,8 @@
 
 The lines are ``{"attempt": …, "outcome": …, "how": …}``. The expected outcome is ``denied``; ``allowed`` is an escape.
 Attempts whose names begin with ``control`` must be ``allowed``: they check that the attack itself works. The outcome
-``done`` does not show whether an attempt succeeded: check the requests that the provider received, the loot file and,
-for forged events, the agent's outcome.
+``done`` does not show whether an attempt succeeded: check the requests that the provider received, the
+file ``loot`` of :func:`attack` and, for forged events, the agent's outcome.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def attack(
     """Return the command that makes the attempts of ``kinds``, or by default of all kinds except ``budget``.
 
     The command writes the lines to the file ``lines``, and the findings of attacks on keys to the file ``loot``. Both
-    are below the working directory. An attack on the budget asks for ``most`` answers. The image needs ``python3`` 3.9
-    or later. The command takes some seconds. Outside of an agent's sandbox it makes no attempts: see ``inside.main``.
-    Raises ``ValueError`` for an unknown kind.
+    are below the working directory. An attack on the budget asks for ``most`` answers. The sandbox's image
+    needs ``python3`` 3.9 or later. The command takes some seconds. Outside of an agent's sandbox it makes no attempts:
+    see ``inside.main``. Raises ``ValueError`` for an unknown kind.
     """
     if unknown := set(kinds) - set(KINDS):
         raise ValueError(f"unknown kind of attack: {', '.join(sorted(unknown))}")

@@ -22,8 +22,9 @@ _GARBLED: Final = b'{"type": "message", "content": ['
 class ModelRequest:
     """A request for a model's answer, for which a :data:`FaultPlan` may choose a fault.
 
-    ``number`` counts these requests from 1. ``attempt`` counts from 1 how often this answer was requested. A request of
-    the gateway itself is not counted: it has the number of the agent's latest request, and its attempt is always 1.
+    ``number`` is the number of the request, from 1. ``attempt`` is its number among the requests for the same answer,
+    from 1. A request of the gateway itself gets no new number: its ``number`` is that of the agent's latest request, or
+    0 if there was no such request. Its ``attempt`` is always 1.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""One connection of a client, in its own thread: it reads requests and sends responses.
+"""The handler of one client's connection. It reads requests and sends responses, in a thread of its own.
 
 The bodies of requests are read and decompressed with limits.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.testing.provider.reply import Reply
 
     class Serving(Protocol):
-        """The interface of the server for a handler: answers requests, and reports when the server has stopped."""
+        """The part of the server that a handler uses. ``stopped`` is set when the server stops."""
 
         stopped: threading.Event
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.testing.provider.conversation import ModelConversation
 
 READ_TASK: Final = Shell('cat "$SECUREBENCH_TASK_FILE"')
-"""A command that prints the task, so that a script book can find the task's marker in the results."""
+"""A command that prints the task, so that :func:`by_marker` can find the task's marker in the command's result."""
 
 _END: Final = "END_OF_ANSWER"
 
@@ -53,7 +53,10 @@ def _written(content: str, path: str, program: str = "cat >") -> str:
 
 
 def by_marker(known: Mapping[str, Script], otherwise: Script) -> ScriptBook:
-    """Return a book that chooses the first script whose marker is in the prompt or a result, or else ``otherwise``.
+    """Return a function that chooses the script for a conversation.
+
+    ``known`` contains scripts by marker, a text that identifies a task. The function chooses the first script whose
+    marker is in the prompt or a result. If there is no such script, it chooses ``otherwise``.
 
     If the prompt does not contain the task, all scripts must begin with :data:`READ_TASK`.
     """
@@ -65,7 +68,7 @@ def by_marker(known: Mapping[str, Script], otherwise: Script) -> ScriptBook:
 
 
 def give_up() -> Script:
-    """Read the task, do nothing, and say so."""
+    """Read the task, and say that no answer was found."""
     return (READ_TASK, Say("I could not find an answer."))
 
 
@@ -95,7 +98,7 @@ def _only_in_sandbox(commands: str) -> Shell:
 
 
 def cheat_tests() -> Script:
-    """In a repository: make all tests pass, through the configuration of their runner and by overwriting them."""
+    """In a repository: configure the test runner and overwrite the tests, so that all tests pass."""
     return (_only_in_sandbox(_CHEAT_TESTS), Say("All tests pass."))
 
 

@@ -37,9 +37,9 @@ class ScriptedProvider:
 
     It serves at ``url`` until it is closed. ``url`` does not include the API's version and does not end with a slash.
     ``fault`` applies to all answers, or is a plan that chooses a fault for each answer. ``texts`` chooses the answer
-    to a client without a shell. If it is ``None``, such a client gets a harmless answer, without any fault. The
-    gateway's own requests always get a harmless answer, but with the faults that ``fault`` gives. Raises ``OSError`` if
-    the port is unavailable.
+    to a client without a shell. If ``texts`` is ``None``, such a client gets a harmless answer, without any fault. The
+    gateway's own requests always get a harmless answer, to which ``fault`` applies. Raises ``OSError`` if the port is
+    unavailable.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's
-        """Keep the first error of the server itself. ``OSError`` is not one: clients may disconnect at any time."""
+        """Keep the first error of the server itself. ``OSError`` is ignored: clients may disconnect at any time."""
         error = sys.exception()
         if error is not None and not isinstance(error, OSError) and not self.errors:
             self.errors.append(error)

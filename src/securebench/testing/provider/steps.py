@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class AnswerUsage:
-    """The tokens of one answer. ``cached`` is part of ``input``, ``reasoning`` part of ``output``."""
+    """The tokens of one answer. ``cached`` is a part of ``input``. ``reasoning`` is a part of ``output``."""
 
     input: int = 1200
     cached: int = 1000

@@ -152,7 +152,10 @@ class FrameChannel:
             self.output += data[: max(self._keep - len(self.output), 0)]
 
     def _next_frame(self, allowed: frozenset[bytes]) -> ChannelFrame | None:
-        """Remove and return the buffer's first frame, or ``None`` if incomplete. Raises :class:`ChannelEndedError`."""
+        """Remove and return the buffer's first frame. Return ``None`` if the frame is incomplete.
+
+        Raises :class:`ChannelEndedError`.
+        """
         if len(self._buffer) < HEADER_BYTES:
             return None
         kind, length = bytes(self._buffer[:1]), int.from_bytes(self._buffer[1:HEADER_BYTES], "big")

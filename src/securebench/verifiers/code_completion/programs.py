@@ -134,10 +134,10 @@ def _compiled(name: str, source: str) -> CodeType:
 def _bare(source: str) -> str:
     """Return a module without docstrings, comments, return types and imports for type checkers, with less indentation.
 
-    It processes lines, because parsing would cost every run a tenth of a second, and in Python 3.11 two threads cannot
-    safely build ``ast`` trees at the same time. This is sufficient for the guests' modules: in them, triple quotes
-    occur only in docstrings, which begin a line. Comments with quotes are kept. A test compares the trees of the
-    original and of the result.
+    This function processes lines, because parsing would cost every run a tenth of a second, and in Python 3.11 two
+    threads cannot safely build ``ast`` trees at the same time. This is sufficient for the guests' modules: in them,
+    triple quotes occur only in docstrings, which begin a line. Comments with quotes are kept. A test compares the trees
+    of the original and of the result.
     """
     bare, in_text, skips = [], False, False
     for line in source.splitlines():

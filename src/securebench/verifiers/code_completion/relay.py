@@ -1,6 +1,6 @@
-"""The relay: forwards the frames of each side to the other, in turns, until the tests' side sends its verdict.
+"""The frame relay: forwards the frames of each side to the other, in turns, until the tests' side sends its verdict.
 
-The relay parses only verdicts and the failure reports of the candidate's side. It accepts a verdict only from the
+The frame relay parses only verdicts and the failure reports of the candidate's side. It accepts a verdict only from the
 tests' side. A conversation that ends without a verdict is never a pass.
 """
 
@@ -95,7 +95,7 @@ _FAILURES: Final[Mapping[str, tuple[FailureReason, str]]] = {
 
 
 def explain(note: str) -> str:
-    """Return the explanation of a note for a message, or an empty string for an unknown note."""
+    """Return the text that explains ``note`` in a message, or an empty string if the note is unknown."""
     if note in _UNSUPPORTED:
         return f"{_UNSUPPORTED[note]}, which does not work across the two sandboxes; set tests.isolation: shared"
     return _REASONS.get(note, "")
@@ -217,7 +217,10 @@ def receive_from_candidate(candidate: FrameChannel, deadline: float, allowed: fr
 
 
 def receive_from_tests(tests: FrameChannel, deadline: float) -> ChannelFrame:
-    """Return the next frame of the tests' side. Raises :class:`JudgingEndedError` if there is no valid frame."""
+    """Return the next frame of the tests' side.
+
+    Raises :class:`JudgingEndedError` if the process of the tests has exited, or if this side sends no valid frame.
+    """
     try:
         message = tests.receive(deadline, WHEN_JUDGING)
     except ChannelEndedError as ended:

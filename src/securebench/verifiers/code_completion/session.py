@@ -56,7 +56,10 @@ class JudgingSession:
         return self._candidate.output.decode("utf-8", "replace") if self._candidate else ""
 
     def run(self) -> Verdict:
-        """Return the verdict. Raises :class:`JudgingEndedError` if there is none, and :class:`InfrastructureError`."""
+        """Return the verdict.
+
+        Raises :class:`JudgingEndedError` if there is no verdict. Also raises :class:`InfrastructureError`.
+        """
         return self._run_shared() if self._request.isolation == SHARED else self._run_split()
 
     def _run_split(self) -> Verdict:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.request import CodeRequest
 
 KEPT_OUTPUT_BYTES: Final = 8 * 1024
-"""The most bytes that are kept of the output while the candidate is loaded: enough for a traceback."""
+"""The most bytes that are kept of what the candidate prints while it is loaded: enough for a traceback."""
 START_SECONDS: Final = 60.0
-"""How long Python may take to start, on a busy machine. It does not count against the candidate's time."""
+"""How long Python may take to start, on a busy machine. This is not part of the candidate's time limit."""
 _MOST_TASKS: Final = 256
 """The most tasks that use one sandbox. They share the memory layout of the interpreter and its hash seed."""
 _KEPT_SECONDS: Final = 3600.0
@@ -64,8 +64,8 @@ class CandidateSide(Side):
 
     def start(self) -> FrameChannel:
         """See :meth:`Side.start`. Sends program and code together, and then waits until the program has started."""
-        # The process must outlast the start of the tests' side, which may try a kept sandbox first. The relay enforces
-        # the real limits.
+        # The process must outlast the start of the tests' side, which may try a kept sandbox first. The frame relay
+        # enforces the real limits.
         process = _open(self._sandbox, 2 * START_SECONDS + _CHECK_SECONDS + self._request.deadlines.total)
         channel = FrameChannel(process, keep_output=KEPT_OUTPUT_BYTES)
         channel.send(program_bytes(self._program) + frame(SOURCE, code=self._request.program).encode())

@@ -1,11 +1,11 @@
 """The prompt of a judge model. A response is quoted in it as data, and cannot end its quotation.
 
 * The quotation begins and ends with lines that contain a random token, new for each request.
-* Each line of the response has a prefix, so none of them can look like another part of the prompt. All line separators
+* Each line of the response has a prefix, so no line can look like another part of the prompt. All line separators
   of Unicode become line feeds.
 * Characters that a reader does not see, such as text-direction overrides, are escaped visibly. Only tabs, zero-width
-  joiners and the emoji variation selector are kept. Text that looks like a special token of a chat format is escaped,
-  too, because an inference server might interpret it.
+  joiners and non-joiners, and the emoji variation selector are kept. Text that looks like a special token of a chat
+  format is escaped, too, because an inference server might interpret it.
 """
 
 from __future__ import annotations

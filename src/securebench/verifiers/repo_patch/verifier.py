@@ -50,7 +50,7 @@ class RepoPatchVerifier(Verifier):
     version = "3"
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:
-        """Raise :class:`MaterializationError` for a commit, patch or command that does not fit the image."""
+        """Raise :class:`MaterializationError` for a task that no candidate could pass (:func:`require_judgeable`)."""
         require_judgeable(read_request(view), context)
 
     def verify(self, view: VerifierView, candidate: CandidateArtifact, context: VerifyContext) -> VerificationResult:

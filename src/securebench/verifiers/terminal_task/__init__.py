@@ -7,9 +7,9 @@
     expected_state                stays on the host
 
 The sandbox is new and has no network. It uses the task's image (or ``checker.image``) and a fixed environment. The
-verdict is the checker's exit code, as the driver reports it. Files that the checker writes do not count. Its output
-counts only with an ``expected_state``: the checker must then exit with 0 and print the state that it found, as JSON on
-its last line. The host compares the two states.
+checker's exit code, as the driver reports it, decides the verdict. Files that the checker writes are ignored. Its
+output is used only if the task has an ``expected_state``: the checker must then exit with 0 and print the state that it
+found, as JSON on its last line. The host compares the two states.
 
 Programs of the candidate that the checker starts run as the checker's user. The sandbox is persistent, so its first
 process is not the checker. In an ephemeral sandbox, the checker would be the first process, and a program that takes

@@ -32,8 +32,8 @@ _INPUTS: Final = LANE_ROOTS[Visibility.EVALUATION_INPUTS].rpartition("/")[2]
 class WorkspaceLinks:
     """The links of a workspace that is at ``root`` in a sandbox. ``links`` maps paths below the workspace to targets.
 
-    The contents of the image are unknown. Each name outside the workspace may be a link of the image or of the kernel,
-    so ``..`` after it leads to an unknown directory.
+    The contents of the image are unknown. Each name that is neither in nor above the workspace may be a link of the
+    image or of the kernel, so ``..`` after such a name leads to an unknown directory.
     """
 
     def __init__(self, root: str, links: Mapping[bytes, bytes]) -> None:
@@ -48,10 +48,10 @@ class WorkspaceLinks:
     def resolve(self, path: bytes) -> bytes | None:
         """Return where the absolute ``path`` leads, following links as the kernel does; ``None`` for too many links.
 
-        Returns :data:`UNKNOWN` if the links of the workspace do not determine the target: for ``..`` after a name
-        outside the workspace, anything in ``/proc``, most of ``/dev``, very long paths, and paths by which the image
-        may give access to evaluation inputs. Raises :class:`CandidateFailedError` if all calls together took too much
-        work.
+        Returns :data:`UNKNOWN` if the links of the workspace do not determine the target: for ``..`` after a name that
+        is neither in nor above the workspace, anything in ``/proc``, most of ``/dev``, very long paths, and paths by
+        which the image may give access to evaluation inputs. Raises :class:`CandidateFailedError` if all calls together
+        took too much work.
         """
         done, followed = b"", 0
         left = path.split(b"/")[::-1]

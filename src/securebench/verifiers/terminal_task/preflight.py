@@ -46,10 +46,10 @@ _MAX_SOURCE: Final = 1024 * 1024
 
 
 def require_startable(request: CheckRequest, view: VerifierView, context: VerifyContext) -> None:
-    """Raise :class:`MaterializationError` (``checker-missing``) if the checker cannot start with any candidate.
+    """Raise :class:`MaterializationError` (``checker-missing``) if the checker cannot start, whatever the candidate is.
 
-    Only problems that are beyond doubt count: a program, a script's interpreter or a module that the image lacks, a
-    script that the image's Python cannot compile, or an evaluation input that does not exist or cannot be executed.
+    Only problems that are beyond doubt are errors: a program, a script's interpreter or a module that the image lacks,
+    a script that the image's Python cannot compile, or an evaluation input that does not exist or cannot be executed.
     Files that a candidate may provide are not checked.
     """
     words = necessary_command(request.argv)
@@ -72,7 +72,7 @@ def require_startable(request: CheckRequest, view: VerifierView, context: Verify
 
 
 def necessary_command(argv: Sequence[str]) -> list[str]:
-    """Return the words of the command that must start for a checker to exit with 0; empty if that is not certain.
+    """Return the words of the command that must start for a checker to exit with 0; empty if the command is uncertain.
 
     A shell line is read only if it is a single command of plain words, because functions, here-documents, assignments
     and other shell features can turn any name into a program.

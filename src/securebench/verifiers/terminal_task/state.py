@@ -23,7 +23,7 @@ MAX_STATE_BYTES: Final = MIB
 """The longest line that is accepted as a state, in bytes."""
 
 _WHITE_SPACE: Final = 4096
-"""Bytes of white space around the line of a state that are kept, too."""
+"""How many bytes of white space around the line with the state are kept, too."""
 
 
 class LastLine:
@@ -46,7 +46,7 @@ class LastLine:
     def state(self) -> JsonValue:
         """Return the JSON value of the last line. Raises ``ValueError`` if it is not valid."""
         _, line_end, line = self._end.rstrip().rpartition(b"\n")
-        if len(line) > MAX_STATE_BYTES or (self._is_cut and not line_end):  # it may begin before what was kept
+        if len(line) > MAX_STATE_BYTES or (self._is_cut and not line_end):  # its beginning may be dropped
             raise ValueError("the last line is too long")
         return decode_json(line.decode("utf-8"))[0]
 

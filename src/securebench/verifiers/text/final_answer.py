@@ -46,7 +46,7 @@ MAX_OPERATOR_CHARACTERS: Final = 40
 _OPENING_CUE: Final = re.compile(
     r"[\W_]{0,8}(?:so|thus|hence|therefore)?,?\s?(?:the|my)?\s?(?:final|correct|right)?\s?" + CUE.pattern, re.IGNORECASE
 )
-"""A cue at the start of a line. On the lines before the last one, only such a cue counts."""
+"""A cue at the start of a line. On the lines before the last one, only such cues are recognized."""
 
 _OPENING_TAG: Final = r"(?:<(?:final_?)?answer>|\[(?:final_?)?answer\])"
 _TAGGED: Final = re.compile(
@@ -94,9 +94,9 @@ _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _FENCES: Final = ("```", "~~~")
 _DISPLAY: Final = frozenset({"\\[", "\\]", "$$", "\\(", "\\)"})
 _MARGIN: Final = re.compile(r"\s*(?:#{1,6}\s+|####|[\u2192\u21d2\u2234]|>\s*(?=[^\W\d_]|[*_`\"'(]))*\s*")
-"""Marks of a heading, arrow or block quote before a line.
+"""Marks at the start of a line: the mark of a heading or block quote, or an arrow.
 
-A dash is not one of them, because it may be a minus. Nor is ``>`` before a number, as in ``> 5``.
+A dash is not such a mark, because it may be a minus. ``>`` before a number, as in ``> 5``, is not such a mark either.
 """
 
 _EXPLANATION: Final = re.compile(
@@ -110,7 +110,7 @@ _DIVISION: Final = re.compile(
     | \s+[-\u2013]\s+(?![\d$.]) | \s+\u2014\s+ | \s*\u2014\s* | \s+(?=\() | :\s+""",
     re.IGNORECASE,
 )
-"""Where a remark may begin on the same line as its answer. A dash before a number is a minus."""
+"""Where a remark may begin on the same line as its answer. A hyphen or en dash before a number is a minus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def _undeclared(lines: list[str]) -> list[AnswerReading]:
 
 
 def _unadorned(line: str) -> str:
-    """Return ``line`` without emoji of approval or decoration. A line of nothing else is returned unchanged."""
+    """Return ``line`` without emoji of approval or decoration. A line of only such emoji is returned unchanged."""
     bare = line.translate(_ORNAMENTS)
     return bare.rstrip() if bare != line and bare.strip() else line
 
@@ -238,7 +238,7 @@ def _json_answer(text: str) -> list[str]:
         return []
     named = [_json_text(value) for key, value in pairs if _ANSWER_KEY.fullmatch(key)]
     others = [_json_text(value) for key, value in pairs if _RIVAL_KEY.search(key) and not _ANSWER_KEY.fullmatch(key)]
-    # A flag such as `"final_answer": true` is not an answer, unless there is no other.
+    # A flag such as `"final_answer": true` is not an answer, unless there is no other answer.
     answers = [one for one in named if one != "true"] or named
     rivals = [one for one in others if one != "true"]
     units = "".join(f" {value}" for key, value in pairs if _UNIT_KEY.fullmatch(key) and isinstance(value, str))

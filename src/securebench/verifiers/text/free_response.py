@@ -35,13 +35,13 @@ MAX_WORDS: Final = 1_000
 """The most words of a response to a ``contains_any`` rubric. A longer one could list every possible answer."""
 
 _SILENT: Final = frozenset({"", "the", "a", "an", "in", "at", "on", "of", "to"})
-"""Words, as :func:`skeleton` returns them, that may separate a negation from the phrase that it denies.
+"""Words, as :func:`skeleton` returns them, that may be between a denial or hedge and the phrase after it.
 
 Markup becomes an empty word.
 """
 
 _SENTENCE_END: Final = re.compile(r"(?<![.!?])[.!?][\"'*_)\u201d\u2019]*$")
-"""Punctuation that ends a sentence, at the end of a word. An ellipsis does not count."""
+"""Punctuation that ends a sentence, at the end of a word. An ellipsis does not match."""
 
 _STOPS: Final = ".,;:!?"
 
@@ -122,7 +122,7 @@ def rubric_of(value: JsonValue) -> Rubric:
 
 
 def judge_response(text: str, rubric: Rubric) -> TextVerdict:
-    """Judge ``text`` by rejected phrases, then by accepted phrases (none may be taken back), then by token F1."""
+    """Judge ``text`` by rejected phrases, then by accepted phrases, which it must not take back, then by token F1."""
     spoken = words(text)
     if len(spoken) > MAX_WORDS:
         return TextVerdict(FailureReason.CANDIDATE_TOO_LARGE, "length")
@@ -171,9 +171,10 @@ def _rejections(text: str, rubric: Rubric) -> Iterator[tuple[set[str], str]]:
 def _is_taken_back(phrase: tuple[str, ...], text: str) -> bool:
     """Return whether words beside ``phrase`` deny or hedge it: ``not the X``, ``unlike X``, ``X or Y``, ``X. No.``.
 
-    A denial counts if it is right before the phrase in the same sentence, or is alone right after the phrase. A hedge
-    counts even if a sentence ends between it and the phrase. Before the phrase, up to two words of :data:`_SILENT` may
-    be in between. Both are also found when written with confusable letters, such as a Cyrillic ``o``.
+    A denial must be right before the phrase in the same sentence, or right after the phrase as a clause of its own. A
+    hedge must be right before or right after the phrase, and a sentence may end between the hedge and the phrase. Up to
+    two words of :data:`_SILENT` may be between a denial or hedge and the phrase after it. Denials and hedges are
+    also found when written with confusable letters, such as a Cyrillic ``o``.
     """
     spoken, written = words(text), normalize_text(text).split()
     for at in _positions(phrase, spoken):

@@ -129,10 +129,11 @@ def _concluded(found: Sequence[AnswerReading], choices: Sequence[str]) -> frozen
 def named_choices(answer: str, choices: Sequence[str], question: frozenset[str] = frozenset()) -> frozenset[int]:
     """Return the choices that ``answer`` names.
 
-    It may name them by label, by text, by label and matching text, in a sentence, or by the result of an equation.
+    ``answer`` may name them by label, by text, by label and matching text, in a sentence, or by the result of an
+    equation.
 
     Texts are compared after normalization, then without spaces beside punctuation. Filler, as in ``It is option (B)``,
-    is skipped, and so are words of the question around the text of a choice. It is not enough that the text of a
+    is skipped. Words of the question around the text of a choice are skipped, too. It is not enough that the text of a
     choice occurs in ``answer``.
     """
     exact = _equal(answer, choices) or _equal(unwrapped(answer), [plain(choice) for choice in choices])
@@ -159,7 +160,7 @@ def _equal(answer: str, choices: Sequence[str]) -> frozenset[int]:
 def _by_label(answer: str, choices: Sequence[str]) -> frozenset[int]:
     """Return the choice in ``It is option B`` or ``B: text of B``. Empty if other text surrounds the label.
 
-    A capital letter is a label anywhere among filler. A small letter is one only if nothing but filler precedes it.
+    A capital letter is a label anywhere among filler. A small letter is a label only if only filler precedes it.
     """
     labels = choice_labels(len(choices))
     whole = {word for choice in choices if len(words(choice)) == 1 for word in words(choice)}
@@ -238,7 +239,7 @@ def _is_taken_back(
 
 
 def _is_aside(sentence: str, rivals: frozenset[str]) -> bool:
-    """Return whether ``sentence`` is in parentheses, without numbers, denials, doubts, or words of other choices."""
+    """Return whether ``sentence`` is in parentheses, with no number, ``?``, denial, doubt or word of another choice."""
     said = frozenset(words(sentence))
     other = rivals | NEGATIONS | DOUBTS | HEDGES | DISBELIEF
     is_free = said.isdisjoint(other) and not any(word[:1].isdigit() for word in said) and "?" not in sentence

@@ -27,7 +27,10 @@ _NUMBER: Final = re.compile(
     re.IGNORECASE,
 )
 _ATTACHED: Final = re.compile(r"(?<=\d)(?:h|hrs?|mins?|secs?|ms|[mck]m|ft|mi|[mk]g|lbs?|oz|ml|\xb0[cfk])")
-"""Units that may follow a number without a space. Single letters other than ``h`` may be variables or magnitudes."""
+"""Units that may follow a number without a space. ``h`` is the only single letter.
+
+Other letters may be variables or magnitudes.
+"""
 
 _LOOSE_GROUP: Final = re.compile(r"(?<=\d)[\u2009\u202f\xa0](?=\d{3}(?!\d))")
 _POWER_OF_TEN: Final = re.compile(
@@ -46,7 +49,7 @@ _REASON: Final = re.compile(
 )
 """The start of an explanation. An equation after it is not the answer.
 
-The words in the capturing group, such as ``by`` and ``if``, count only after an answer.
+The words in the capturing group, such as ``by`` and ``if``, start an explanation only after an answer.
 """
 
 _ABOUT: Final = re.compile(r"\u2248|\\approx\b|\\sim\b|(?<![^\s$])~(?=\s?[$\d.])")
@@ -152,7 +155,7 @@ def _without_subject(spoken: list[str], question: Question) -> list[str]:
 
 
 def _without_circumstances(spoken: list[str], question: Question) -> list[str]:
-    """Return ``spoken`` without numbers of the question after ``in the``, ``out of`` and similar words.
+    """Return ``spoken`` without any number of the question that follows ``in the``, ``out of`` or similar words.
 
     ``9 points in the 40 minutes`` has one number if the question mentions 40 minutes.
     """
@@ -233,9 +236,9 @@ def is_same_number(given: Number, wanted: Number, tolerance: Fraction | None) ->
 
 
 def ends_in_another_number(remark: Iterable[str], number: Number, question: Question) -> bool:
-    """Return whether the last sentence with numbers in a remark lacks ``number``.
+    """Return whether the last sentence of ``remark`` that contains numbers lacks ``number``.
 
-    A calculation with only numbers of the question, as in ``42 (7 trays x 6 rolls)``, does not count.
+    A calculation with only numbers of the question is ignored, as in ``42 (7 trays x 6 rolls)``.
     """
     for sentence in reversed(list(remark)):
         values = values_in(sentence)
@@ -263,7 +266,7 @@ def given_values(question: Question) -> set[Fraction]:
 
 
 def values_in(sentence: str) -> set[Fraction]:
-    """Return the values of the numbers in ``sentence``. Numbers in words do not count."""
+    """Return the values of the numbers in ``sentence``. Numbers in words are left out."""
     found = [parse_number(word) for word in words(_EQUALS.sub(" = ", sentence))]
     return {one.value for one in found if one is not None}
 
@@ -271,9 +274,9 @@ def values_in(sentence: str) -> set[Fraction]:
 def result_of(answer: str) -> str:
     """Return the right side of the last equals sign in an equation. Other answers are returned unchanged.
 
-    ``x = 5`` and ``2 + 3 = 5`` give 5, and so does ``x = 4, x = 2 + 3 = 5``, because its last value is computed.
-    ``x = 4, x = 5`` has two values and is returned unchanged. So is ``4 because 3 + 2 = 5``: its equation only explains
-    an answer.
+    The result is 5 for ``x = 5``, for ``2 + 3 = 5``, and for ``x = 4, x = 2 + 3 = 5``, whose last value is computed.
+    Three kinds of equation are returned unchanged: one with two values (``x = 4, x = 5``), one that is denied, and one
+    that only explains an answer (``4 because 3 + 2 = 5``).
     """
     signs = list(_EQUALS.finditer(answer))
     if not signs:
@@ -288,7 +291,8 @@ def result_of(answer: str) -> str:
 def _is_explained(left: str) -> bool:
     """Return whether the left side of an equation contains an answer and the start of an explanation for it.
 
-    Before ``by`` and similar words, only a number is an answer: ``Dividing by 2, we get x = 5`` has no answer but 5.
+    Before ``by`` and similar words, only a number is an answer. ``Dividing by 2, we get x = 5`` has no answer before
+    ``by``.
     """
     reasons = list(_REASON.finditer(left))
     before = left[: reasons[-1].start()] if reasons else ""
@@ -302,7 +306,8 @@ def _has_digit(text: str) -> bool:
 def with_figures(text: str) -> str:
     """Return ``text`` with its number in figures: ``They have eight legs`` becomes ``They have 8 legs``.
 
-    ``eight (8)`` and ``8 (eight)`` always become ``8``. Other words are replaced only if they are the only number.
+    ``eight (8)`` and ``8 (eight)`` always become ``8``. Other number words are replaced only if they form the only
+    number in the text.
     """
     for both in (_AND_FIGURES, _AND_WORDS):
         text = both.sub(lambda found: _same_number(found, found["words"], found["figures"]), text)

@@ -56,7 +56,7 @@ MAX_OTHER_WORDS: Final = 24
 """A text with more words beside the accepted answer is a discussion, not an answer."""
 
 _FEW_WORDS: Final = 3
-"""The fewest words in a description of a common noun, without an article at the start of the description.
+"""The fewest words in a description of a common noun. An article at the start of the description is not counted.
 
 A shorter description could be another answer, unless it begins with a preposition.
 """
@@ -64,17 +64,17 @@ A shorter description could be another answer, unless it begins with a prepositi
 _GOVERNED: Final = 3
 """A preposition governs the names after it, up to a comma, ``and``, or this many words without a capital letter.
 
-Articles and words such as ``of`` do not count: ``by`` governs both names in ``by the famous physicist Max Planck``.
+Articles and words such as ``of`` are not counted: ``by`` governs both names in ``by the famous physicist Max Planck``.
 """
 
 _LONGEST_ABBREVIATION: Final = 6
 _CHEMICAL_SYMBOL: Final = 2
-"""The length of a symbol such as ``Hg``. In parentheses after a longer word, it is not another answer."""
+"""The length of a symbol such as ``Hg``. In ``mercury (Hg)``, it is not another answer: ``mercury`` is longer."""
 
 _SHORTEST_ADJECTIVE: Final = 5
 """The fewest letters of a word of the question whose adjective may describe the answer: ``Israel`` for ``Israeli``.
 
-A word in *-ed* counts as a participle if it has more letters than this.
+A word that ends in *-ed* is treated as a participle if it has more letters than this.
 """
 
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
@@ -258,7 +258,7 @@ class Phrase:
     def _has_another_name(self, said: list[_Token]) -> bool:
         """Return whether ``said`` has a name that neither this phrase nor the question has.
 
-        A name after a preposition does not count, and neither does one that is used as an adjective.
+        Names after a preposition and names that are used as adjectives are ignored.
         """
         known = {*self.words} | self._question | FUNCTION_WORDS
         governed = 0
@@ -277,9 +277,9 @@ class Phrase:
     def _is_silent(self, word: str, more: frozenset[str] = frozenset()) -> bool:
         """Return whether ``word`` adds nothing to the phrase: it is filler, or any form of a word of the question.
 
-        The words in ``more`` are filler, too. Beside an answer of function words, no word is filler. Words of the
-        question do not count if it offers a choice (``red or blue?``) or contains the whole answer. Negations never
-        count.
+        The words in ``more`` are filler, too. Beside an answer of only function words, the result is always false.
+        Words of the question are not accepted if the question offers a choice (``red or blue?``) or contains the whole
+        answer. Negations are never accepted.
         """
         if not self._fillers:
             return False

@@ -93,7 +93,7 @@ class Question:
 
     @cached_property
     def is_approximate(self) -> bool:
-        """Whether ``about 3.14`` is as good an answer as ``3.14``, because the answer is a rounded value."""
+        """Whether ``approximately 3.14`` is as good an answer as ``3.14``, because the answer is a rounded value."""
         return self.rounded or bool(_ROUNDED.search(self.text))
 
     @cached_property

@@ -117,7 +117,7 @@ def judge_short_answer(text: str, expected: ExpectedAnswer) -> TextVerdict:
         return TextVerdict(FailureReason.AMBIGUOUS_ANSWER, "none")
     for reading in found:
         if reading.whole or reading.is_first:
-            continue  # a whole text is compared below; after a first line in words, the rest could be another answer
+            continue  # a whole text is compared below; the lines after a first line could be another answer
         if verdict := _judge_reading(reading, expected):
             return verdict
         if _settles(reading, expected):

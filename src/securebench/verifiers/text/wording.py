@@ -2,7 +2,8 @@
 
 :func:`rendered`, :func:`plain` and :func:`unwrapped` remove the Markdown and LaTeX that models put around answers.
 :func:`is_denied` and :func:`is_second_thought` decide whether the text around an answer explains it or takes it back.
-They use closed lists of English words and the structure of sentences. In doubt, they assume the latter.
+They use closed lists of English words and the structure of sentences. In doubt, they assume that the text
+takes the answer back.
 """
 
 from __future__ import annotations

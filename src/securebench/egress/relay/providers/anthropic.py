@@ -76,7 +76,8 @@ _LONG_CONTEXT: Final = "[1m]"
 """A suffix of model names that only Claude Code understands: it removes the suffix and requests a beta."""
 
 _CLIENT_TOOL: Final = re.compile(r"(?:bash|computer|memory|text_editor|tool_search_tool_(?:bm25|regex))_\d{8}")
-"""Types of tools that the provider defines and the agent runs, and of tools that search the request's tools."""
+"""Types of two kinds of tools: those that the provider defines and the agent runs, and those that search the request's
+tools."""
 _PROVIDER_TOOL: Final = re.compile(r"(?:code_execution|web_fetch|web_search)_\d{8}")
 
 _BLOCKS: Final = frozenset(
@@ -218,7 +219,7 @@ class Anthropic(Dialect):
             checks.blocks(message.get("content"))
 
     def question(self, base: str, model: str) -> ProbeRequest:
-        """See :meth:`Dialect.question`. It is streamed, like the requests of Claude Code."""
+        """See :meth:`Dialect.question`. The model's answer is streamed, as for the requests of Claude Code."""
         base, name = base.removesuffix("/v1"), model.removesuffix(_LONG_CONTEXT)
         if name in _ALIASES:
             return ProbeRequest(f"{base}/v1/models?limit=1", None, (_VERSION,))
@@ -239,7 +240,7 @@ class Anthropic(Dialect):
     def read(self, event: Object) -> EventReading:
         """Return what an event reports.
 
-        The first event has the input tokens, each ``message_delta`` the output tokens so far.
+        The first event has the input tokens. Each ``message_delta`` has the output tokens so far.
         """
         match event.get("type"):
             case "message_start":

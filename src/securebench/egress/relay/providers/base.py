@@ -84,7 +84,7 @@ QUESTION: Final = "Reply with the word OK."
 
 
 class Dialect(ABC):
-    """The API of one provider. Stateless."""
+    """A provider's API. Stateless."""
 
     marks: ClassVar[tuple[bytes, ...]]
     """Only stream events that contain one of these byte strings are parsed. Most events are just a piece of text."""
@@ -123,7 +123,7 @@ class Dialect(ABC):
         return [(name, value) for name, value in given if name in admitted or name.startswith(self.answer_prefixes)]
 
     def local_answer(self, method: str, target: str, model: str) -> bytes | None:
-        """Return the body of the relay's own response (status 200), or ``None`` if it has none for the request."""
+        """Return the body of the relay's own response (status 200), or ``None`` if the relay does not answer itself."""
         del method, target, model
         return None
 
@@ -245,7 +245,10 @@ def only(given: Object, known: Collection[str]) -> None:
 
 
 def within_budget(given: Object, name: str, plan: RelayPlan) -> None:
-    """Raise :class:`RefusedError` if the limit ``name`` is given and not from 1 to the task's budget of tokens."""
+    """Raise :class:`RefusedError` if the limit ``name`` is given, but is not a whole number within the task's budget.
+
+    The smallest allowed number is 1, and the largest is the task's budget of tokens.
+    """
     whole_number(given, name)
     if (limit := given.get(name)) is not None and not 0 < (count(limit) or 0) <= plan.tokens:
         raise RefusedError(
@@ -295,7 +298,7 @@ def no_references(value: Object) -> None:
 
 
 def tool_refused(kind: str) -> RefusedError:
-    """Return the refusal of a tool that the agent does not run itself."""
+    """Return the refusal of a tool that is unknown, or that the provider would run."""
     return RefusedError(
         RelayRefusal.TOOL,
         f"the tool {shown(kind)} is unknown or run by the provider: turn it off in the agent's settings."

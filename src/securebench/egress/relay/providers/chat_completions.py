@@ -73,8 +73,8 @@ _FIELDS: Final = frozenset(
     }
 )
 """The allowed parameters. Excluded: ``audio`` and ``modalities``, which cost more than text; ``metadata``, by which
-LLM gateways choose other servers; and all parameters with which gateways use other models, plug-ins
-or credentials (``models``, ``fallbacks``, ``provider``, ``plugins``, ``api_base``, ``api_key``)."""
+LLM gateways choose other servers; and all parameters that make LLM gateways use other models, plug-ins or credentials
+(``models``, ``fallbacks``, ``provider``, ``plugins``, ``api_base``, ``api_key``)."""
 
 _SEARCH: Final = "web_search_options"
 """The parameter that makes the provider search the web."""
@@ -98,8 +98,8 @@ _MESSAGE: Final = frozenset(
         "tool_calls",
     }
 )
-"""The fields of a message, including those of answers that an agent sends back. Excluded: ``audio``, which refers
-to an answer that the provider stores."""
+"""The allowed fields of a message, including those of answers that an agent sends back. Excluded: ``audio``, which
+refers to an answer that the provider stores."""
 
 _ECHOED: Final = frozenset({"reasoning_content", "refusal"})
 """The fields of an answer that LiteLLM's client sends back, in ``provider_specific_fields``."""
@@ -200,7 +200,7 @@ def _check_stream(body: Object) -> None:
 
 
 def _check_tool(tool: Object) -> None:
-    """Refuse a tool that the agent does not run, and extra fields: some LLM gateways act on them whatever the type."""
+    """Refuse a tool that the agent does not run, and extra fields: some LLM gateways act on them in any tool."""
     if (kind := kind_of(tool, "")) not in _TOOLS:
         raise tool_refused(kind)
     if other := sorted(name for name in tool.keys() - {"type", "cache_control", kind} if tool[name] is not None):
@@ -246,7 +246,7 @@ def _only_content(given: Object, known: frozenset[str] | set[str]) -> None:
 
 
 def _reading(answer: Object, key: str) -> EventReading:
-    """Return what an event or a whole answer reports. In a choice, the field ``key`` has the message."""
+    """Return what an event or a whole answer reports. ``key`` names the field of a choice that has the message."""
     if not answer:
         return NOTHING
     usage, found = part(answer, "usage"), answer.get("choices")

@@ -197,7 +197,7 @@ class Gemini(Dialect):
         """Accept all: no forwarded header enables anything that the body does not request."""
 
     def check(self, body: Object, plan: RelayPlan) -> None:
-        """Check the parameters, the tools and every part of the contents. Raises :class:`RefusedError`."""
+        """Check the parameters, the model, the tools and every part of the contents. Raises :class:`RefusedError`."""
         if "model" in body and body["model"] not in (plan.model, f"models/{plan.model}"):
             raise RefusedError(RelayRefusal.MODEL, f"the model {shown(body['model'])} is not the configured one")
         given = _fields(body, "the body", _FIELDS)
@@ -334,7 +334,10 @@ def _details(error: Object) -> list[Object]:
 
 
 def _trouble(error: Object, otherwise: Trouble) -> Trouble:
-    """Classify an error object by its status and the reasons in its details, or by its code; else as ``otherwise``."""
+    """Classify an error object by its status and the reasons in its details, or by its code.
+
+    Returns ``otherwise`` if they do not show the kind of trouble.
+    """
     code, reasons = error.get("code"), [str(detail.get("reason")) for detail in _details(error)]
     if any(reason.startswith("API_KEY_") for reason in reasons) or error.get("status") == "FAILED_PRECONDITION":
         return Trouble.REFUSED  # FAILED_PRECONDITION: billing is required, or the country is not supported

@@ -65,8 +65,8 @@ _FIELDS: Final = frozenset(
         "user",
     }
 )
-"""The allowed parameters. ``background``, ``conversation``, ``previous_response_id`` and ``prompt`` are excluded: they
-use data stored at the provider, or continue after the agent has exited."""
+"""The allowed parameters. ``background``, ``conversation``, ``previous_response_id`` and ``prompt`` are excluded: with
+them, a request uses data stored at the provider, or continues after the agent has exited."""
 
 _TOOLS: Final = frozenset({"custom", "function", "local_shell"})
 _GROUP: Final = "namespace"
@@ -153,7 +153,7 @@ class OpenAI(OpenAIDialect):
         checks.items(body.get("input"))
 
     def question(self, base: str, model: str) -> ProbeRequest:
-        """See :meth:`Dialect.question`. It is streamed, like the requests of Codex."""
+        """See :meth:`Dialect.question`. The model's answer is streamed, as for the requests of Codex."""
         body: Object = {"model": model, "input": QUESTION, "max_output_tokens": _LEAST_OUTPUT}
         return ProbeRequest(f"{base}/responses", {**body, "store": False, "stream": True})
 

@@ -62,7 +62,7 @@ class ModelApi(ABC):
         self.transcript: list[tuple[str, str]] = []
 
     def say(self, role: str, text: str) -> None:
-        """Add a message, and note it in ``transcript``. ``role`` is ``user`` or ``assistant``."""
+        """Add a message to the conversation and to ``transcript``. ``role`` is ``user`` or ``assistant``."""
         self.transcript.append((role, text))
         self.items.append(self.message(role, text))
 
@@ -81,7 +81,7 @@ class ModelApi(ABC):
 
     @abstractmethod
     def take(self, answer: Any) -> ModelReply:
-        """Add the model's answer to the conversation, and return it. Raises :data:`INVALID` if it is malformed."""
+        """Add the model's answer to the conversation, and return it. Raises one of :data:`INVALID` if malformed."""
 
     @abstractmethod
     def results(self, outputs: Iterable[tuple[ToolCall, str]]) -> None:

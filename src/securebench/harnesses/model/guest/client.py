@@ -54,7 +54,7 @@ class ModelClient:
         emit("prompt", text="\n\n".join(f"{role}: {text}" for role, text in [*messages, *self.api.transcript]))
 
     def ask(self, *, with_shell: bool = False) -> ModelReply:
-        """Return the model's next answer. Exits with status 1 if the provider gives none.
+        """Return the model's next answer. Exits with status 1 if the provider sends no valid answer.
 
         Failures that may be temporary are retried first.
         """

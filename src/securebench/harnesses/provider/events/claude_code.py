@@ -89,7 +89,8 @@ def _tokens(usage: Event) -> dict[str, int]:
 def _trouble(status: Any, message: Any = "API Error: Unable to connect") -> Trouble | None:
     """Return the trouble that an HTTP status means, or ``None``.
 
-    Without a status, ``message`` shows whether the connection failed. By default, the connection counts as failed.
+    Without a status, ``message`` shows whether the connection failed. If no ``message`` is passed, the
+    connection is assumed to have failed.
     """
     if status is None:
         return Trouble.UNREACHABLE if text_of(message, MAX_TEXT).startswith("API Error: Unable to connect") else None

@@ -1,8 +1,9 @@
 """The event stream of an agent program: one JSON object per line, from an untrusted writer.
 
 Any process in the sandbox can write to this stream, so an event is only a claim. Reading the stream is bounded in time
-and memory: lines that are too long, nested too deep, too many or not JSON objects are skipped and counted; nothing is
-raised.
+and memory. Lines that are too long, nested too deep or not valid JSON objects are skipped and counted. After
+``MAX_EVENTS`` events, all lines are skipped and counted. Blank lines are ignored. No line raises an
+error.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Event = dict[str, Any]
 class EventReader:
     """Splits a stream into events and passes each to ``take``. Not thread safe.
 
-    ``skipped`` counts the other lines, except blank ones.
+    ``skipped`` is the number of lines that were not passed to ``take``, not counting blank lines.
     """
 
     def __init__(self, take: Callable[[Event], None]) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import CommandResult
 
 VERSION_SECONDS: Final = 60.0
-"""Time limit in seconds for printing the version. On an idle machine it takes less than one second."""
+"""Time limit in seconds for printing the version. On an idle machine, printing takes less than one second."""
 
 _MAX_LENGTH: Final = 200
 

@@ -90,7 +90,7 @@ def _real(root: Path, *paths: str) -> str:
     for path in paths:
         with opened_inside(root, path) as descriptor:
             if descriptor is not None:
-                return os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), root)  # noqa: PTH115 - a descriptor's
+                return os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), root)  # noqa: PTH115 - a descriptor
     raise ConfigError(
         f"the image {DEFAULT_IMAGE} has no {paths[0]}, which the agent needs",
         code="agent-unfit",

@@ -73,7 +73,7 @@ class AgentSettings:
     def identity(self) -> dict[str, JsonValue]:
         """Return the settings for the run's identity.
 
-        They contain only the size and digest of each file, and only the names of the variables of MCP servers.
+        Of a file, they contain only the size and digest. Of the variables of MCP servers, they contain only the names.
         """
         given: dict[str, JsonValue] = {
             kind: list(value) if isinstance(value, tuple) else value

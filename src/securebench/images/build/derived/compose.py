@@ -36,7 +36,7 @@ class Additions:
 
 
 def add_image(incoming: Incoming, base: Base, layers: Sequence[Descriptor], additions: Additions) -> str:
-    """Add an image with the base's layers and then ``layers`` to ``incoming``. Return the image's id.
+    """Add to ``incoming`` an image that has the base's layers, and ``layers`` on top. Return the image's id.
 
     ``layers`` must be uncompressed and already stored in ``incoming``.
     """

@@ -36,9 +36,9 @@ _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")
 def fetch_wheels(requirements: Sequence[str], python: str, directory: Path) -> tuple[str, ...]:
     """Download wheels for ``requirements`` (``name==version``) and ``python`` (``3.11``) into ``directory``.
 
-    Hashes (``--hash=sha256:HEX``) may follow a requirement. If one requirement has a hash, each needs at least one.
-    Dependencies are not resolved: a recipe lists them. Returns ``NAME sha256:HEX`` for each file. Raises
-    :class:`ImageError` (``image-tool-missing``, ``image-build-failed``).
+    Hashes (``--hash=sha256:HEX``) may follow a requirement. If one requirement has a hash, every requirement
+    needs at least one hash. Dependencies are not resolved: a recipe lists them. Returns ``NAME sha256:HEX`` for each
+    file. Raises :class:`ImageError` (``image-tool-missing``, ``image-build-failed``).
     """
     for requirement in requirements:
         if _ALLOWED.fullmatch(requirement) is None:

@@ -99,7 +99,7 @@ class DockerfileBuild:
     report: Callable[[str], None]
 
     def run(self) -> str:
-        """Build, and return the id. The image has no name yet.
+        """Build the image, and return its id. The image has no name yet.
 
         Raises :class:`ConfigError` (``dockerfile-invalid``), :class:`ImageError` (``image-build-failed``,
         ``image-unavailable`` for a base), and the errors of :func:`read_text`, :func:`context_archive` and

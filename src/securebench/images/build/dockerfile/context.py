@@ -34,8 +34,8 @@ def context_archive(context: Path, dockerfile: str) -> Iterator[bytes]:
     """Yield the build context as a tar archive in pieces. The text ``dockerfile`` becomes the file :data:`DOCKERFILE`.
 
     Symbolic links are kept. Raises :class:`ConfigError` (``recipe-invalid``) if ``context`` is not a directory, or
-    contains anything but files, directories and links. Also raises the errors of :func:`read_text` for
-    ``.dockerignore``, and those of :func:`walk` and :func:`content`.
+    contains anything but files, directories and links (excluded paths are not checked). Also raises the errors of
+    :func:`read_text` for ``.dockerignore``, and those of :func:`walk` and :func:`content`.
     """
     ignored = _Ignored(_patterns(context))
     yield from _text(DOCKERFILE, dockerfile)

@@ -2,7 +2,7 @@
 
 In a task's image, only the history of the commit that the task starts from is allowed (F01 and C22 in the catalogue of
 attacks). In an image from a Dockerfile, other history is only a warning, because a task may be about it. In the
-repository that is made from a derived image's source, it is an error.
+repository that is made from a derived image's source, other history is an error.
 """
 
 from __future__ import annotations
@@ -77,7 +77,11 @@ def repository_leaks(tree: Path) -> list[Leak]:
 
 
 def _unreachable_commits(tree: Path, head: bytes) -> Iterator[tuple[str, str]]:
-    """Yield a finding, as a place and a description, for commits outside the history of ``head``."""
+    """Yield findings, each as a place and a description.
+
+    There is one finding for all commits outside the history of ``head``, one if the commit ``head`` is missing, and
+    only one if some objects cannot be read.
+    """
     try:
         with GitObjects(tree / ".git" / "objects", str(tree)) as objects:
             commits = set(objects.commits())
@@ -136,7 +140,7 @@ class _Repository:
             if self._paths[path] is EntryKind.LINK:
                 return f"{printable_name(os.fsencode(path))} is a link"
             if directory == "objects/pack" and name.endswith(".idx") and not PACK_INDEX.fullmatch(name):
-                return f"{printable_name(os.fsencode(path))} has another name than git gives it"
+                return f"{printable_name(os.fsencode(path))} does not have the name that git gives to such a file"
         return "the ids are not SHA-1" if _OTHER_IDS.search(self._read("config")) else ""
 
     def _refs(self) -> Iterator[tuple[str, str]]:
@@ -152,7 +156,7 @@ class _Repository:
             elif name.startswith("refs/remotes/"):
                 yield name, "a remote branch"
             elif commit != head:
-                yield name, f"it points to {printable_name(commit)}, not to HEAD"
+                yield name, f"it points to {printable_name(commit)}, not to HEAD's commit"
 
     def _all_refs(self) -> dict[str, bytes]:
         refs: dict[str, bytes] = {}
@@ -179,7 +183,7 @@ class _Repository:
                 yield path, f"a reflog with {counted(len(lines), 'entry', 'entries')}, which may name later commits"
 
     def _read(self, path: str) -> bytes:
-        """Return the beginning of a regular file, or ``b""`` if there is none."""
+        """Return the beginning of a regular file, or ``b""`` if there is no such file."""
         if self._paths.get(path) is not EntryKind.FILE:
             return b""
         *parents, last = os.fsencode(path).split(b"/")

@@ -45,7 +45,8 @@ class SourceTree:
 def check_path(path: bytes, what: str) -> None:
     """Raise :class:`ImageError` (``source-unusable``) for an unsafe path.
 
-    Unsafe paths lead out of the tree or into a ``.git`` directory, have empty parts or null bytes, or are too deep.
+    Unsafe paths lead out of the tree or into a ``.git`` directory, contain null bytes, contain a part that is empty or
+    ``.``, or are too deep.
     """
     parts = path.split(b"/")
     # A nested repository would bring history that nothing checks.

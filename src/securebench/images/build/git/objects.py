@@ -57,7 +57,7 @@ class GitObjects:
         try:
             found, data = self._loose(name) or self._packed(name)
         except (zlib.error, struct.error, IndexError, ValueError, OSError, RuntimeError) as error:
-            # A delta that ends too early raises RuntimeError: StopIteration in a generator becomes one.
+            # A delta that ends too early raises StopIteration in a generator, and Python turns it into RuntimeError.
             raise unusable(self._what, f"its object {name} cannot be read: {error}") from None
         whole = hashlib.sha1(b"%s %d\0" % (found, len(data)), usedforsecurity=False)
         whole.update(data)
@@ -209,7 +209,7 @@ class _Pack:
             yield self._index[at : at + 20], self._offset(number)
 
     def header(self, offset: int) -> tuple[int, int, int]:
-        """Return an entry's kind (git's number) and size, and the offset of its content."""
+        """Return an entry's kind (git's number) and size, and the offset of the first byte after its header."""
         byte = self.data[offset]
         kind, size, shift = byte >> 4 & 7, byte & 15, 4
         while byte & 0x80:
@@ -232,7 +232,7 @@ class _Pack:
         return value, at + 1
 
     def inflate(self, at: int, size: int) -> bytes:
-        """Return the ``size`` bytes of content at the offset ``at``."""
+        """Decompress the content that begins at the offset ``at``, and return it. It must have ``size`` bytes."""
         engine, found = zlib.decompressobj(), b""
         while len(found) < size and not engine.eof:
             piece = self.data[at : at + max(size, 64) + 64]

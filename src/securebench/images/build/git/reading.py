@@ -74,7 +74,7 @@ class _Reading:
                 if path in seen:
                     raise unusable(self._what, f"it has two entries with the name {printable_name(path)!r}")
                 seen.add(path)
-                # If each tree contains the next one twice, a few small objects give millions of paths.
+                # If each tree contains the next one twice, a few small objects result in millions of paths.
                 if len(seen) > 2 * MAX_FILES:
                     raise unusable(self._what, f"it has more than {2 * MAX_FILES} files and directories")
                 if mode == DIRECTORY:

@@ -1,7 +1,7 @@
 """Write a git repository with one commit, as plain files.
 
 The repository contains no tag, remote, reflog or object of another history (F01 and C22 in the catalogue of attacks).
-Author and date are fixed, so the same files always give the same commit.
+Author and date are fixed, so the same files and message always result in the same commit.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def install_wheel(path: Path, places: "dict[str, Path]", room: int = MAX_BYTES) 
     """Write the files of a wheel, at most ``room`` bytes, to ``places``. Return their paths.
 
     ``places`` maps the kinds of ``sysconfig.get_paths()`` to directories. Raises :class:`WheelError`. SecureBench also
-    calls this on the host, for agents. So no file of a wheel is written outside ``places``, and no file is run.
+    calls this on the host, for agent programs. So no file of a wheel is written outside ``places``, and no file is run.
     """
     try:
         with zipfile.ZipFile(str(path)) as archive:
@@ -78,7 +78,7 @@ class Wheel:
         self._library = places["purelib" if pure else "platlib"]
 
     def install(self) -> "list[Path]":
-        """Write all files, the programs and the record of the wheel, and return their paths."""
+        """Write the files, the programs and the record of the wheel, and return their paths."""
         made = []
         for member in self._archive.infolist():
             target = self._target(member.filename)
@@ -101,7 +101,9 @@ class Wheel:
     def _target(self, name: str) -> "Path | None":
         """Return the target path of a member, or ``None`` to skip it.
 
-        Each directory in the wheel's ``.data`` directory has the name of a kind in ``places``, such as ``scripts``.
+        Each directory in the wheel's ``.data`` directory has the name of a kind in ``places``, such as ``scripts``. The
+        directory ``headers`` is an exception: its kind is ``include``. Members of ``.data`` without a kind in
+        ``places`` are skipped.
         """
         parts = name.split("/")
         if ".." in parts or name.startswith("/") or not name.isprintable():
@@ -137,7 +139,10 @@ class Wheel:
         return [self._launcher(program, value) for program, value in programs]
 
     def _launcher(self, program: str, value: str) -> Path:
-        """Write one program and return its path. Refuse unusual names and targets: they become a path and code."""
+        """Write one program and return its path.
+
+        Unusual names and targets are refused, because the name becomes a path and the target becomes code.
+        """
         target = _TARGET.fullmatch(value.strip())
         if _PROGRAM.fullmatch(program) is None or target is None:
             raise WheelError(f"it contains the unsafe program {program[:100]!r} = {value[:100]!r}")

@@ -1,9 +1,9 @@
 """Run a task's tests with pytest and exit with the verdict: 0 if all expected tests ran, some passed and none failed.
 
 It runs in the verifier's sandbox, next to programs of the candidate that the tests start. It protects itself from
-them: ``PR_SET_DUMPABLE`` 0 lets no process of the same user trace it, write its memory or open its descriptors. Tests
-run in a child; this process trusts only a complete report from it, with a token that only these two know. A child
-that ends without this report has failed, whatever its exit code. No file is read for a verdict.
+them: ``PR_SET_DUMPABLE`` 0 lets no process of the same user trace it, write its memory or open its descriptors. The
+tests run in a child process. Its parent trusts only a complete report with a token that only parent and child know. A
+child that ends without this report has failed, whatever its exit code. No file with results is read.
 
 It supports Python 3.6 and later, and reads ``plan.json`` beside it: ``tests`` (paths), ``root`` (their directory),
 ``expected`` (names that must be reported), ``site`` (the directory with pytest).
@@ -54,7 +54,7 @@ def _run(plan: Dict[str, Any], word: str, writing: int) -> int:
     tests = [os.path.join(HERE, path) for path in plan["tests"]]
     root = os.path.join(HERE, plan["root"])
     # These variables are not set in the authors' harness either. Without them, a program of the candidate that a test
-    # starts can import the modules beside it.
+    # starts can import modules from the program's own directory.
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONSAFEPATH", "PYTHONPATH"):
         os.environ.pop(name, None)
     import pytest
@@ -83,7 +83,7 @@ def _configuration(root: str) -> str:
 
 
 def _wait(child: int, reading: int) -> Tuple[bytes, int]:
-    """Return the child's report and wait status, without waiting for descendants that keep the pipe open."""
+    """Return the child's report and its wait status. Do not wait for descendants that keep the pipe open."""
     data = b""
     ended, status = 0, 0
     while True:

@@ -105,7 +105,7 @@ class CgroupPool:
             self._ready.append(PooledCgroup(self._groups.pop() if self._groups else self._new_group()))
 
     def keep(self, group: Group) -> bool:
-        """Keep the cgroup of an exited sandbox for another one, if it can be reused. Return whether it was kept."""
+        """Keep the cgroup of an exited sandbox for another sandbox, if it can be reused. Return whether it was kept."""
         if len(self._groups) >= _KEPT_GROUPS or not group.is_as_new():
             return False
         group.reset_peak()

@@ -48,7 +48,7 @@ def open_changes(report: ProcessReport, upper: str, path: str, opaque: str) -> t
 
 
 def _let_owner_in(descriptor: int) -> None:
-    """Give the owner all permissions on a directory, so that an owner who is not root can read it as root can."""
+    """Give the owner all permissions on a directory. Root can read it without them, but other owners cannot."""
     mode = os.fstat(descriptor).st_mode
     if ~mode & stat.S_IRWXU:
         os.fchmod(descriptor, stat.S_IMODE(mode) | stat.S_IRWXU)

@@ -43,7 +43,7 @@ class SupervisedContainer:
     """The files, mounts, groups and processes of one container. The container exits with its process ``main``.
 
     ``delayed`` are exited processes, each with its wait status, that are reported only after ``main``. ``lost`` is the
-    reason if the machine, and not the candidate, caused the exit of ``main``. Otherwise it is empty.
+    reason if the machine, and not the sandbox, caused the exit of ``main``. Otherwise it is empty.
     """
 
     def __init__(self, name: str, context: SupervisorContext) -> None:
@@ -105,9 +105,9 @@ class SupervisedContainer:
     def is_exiting(self) -> bool:
         """Whether the first process of a detached container is exiting. The kernel then kills all other processes.
 
-        The kernel first marks the first process as exiting, then kills the others, and waits for them before the first
-        one exits. So the supervisor sees the exits of the others first. If another process was killed but the first one
-        is not marked, the kill had a different cause.
+        The kernel marks the first process as exiting, then kills the others. It waits until they have exited before the
+        first process itself exits. So the supervisor sees the exits of the others earlier. If another process was
+        killed but the first process is not marked, the kill had a different cause.
         """
         first = self._first_pid()
         return first > 0 and is_exiting(first)
@@ -115,7 +115,7 @@ class SupervisedContainer:
     def launch(self, process: RuntimeProcess, argv: list[str], processes: int | None) -> None:
         """Start the runtime of ``process`` in the container's groups. Raises ``OSError``.
 
-        ``processes`` is the process limit, if neither a group nor the runtime limits processes, else ``None``.
+        ``processes`` is the process limit if the supervisor must apply it to the runtime, else ``None``.
         """
         reached(FaultPoint.RUNTIME_START, "exec" if self.main else "run")
         process.oom_before = self.oom_kills()
@@ -138,7 +138,7 @@ class SupervisedContainer:
         return make_network(ports, f"{self.directory}/{NETWORK}", f"{self.directory}/{DEVICES}")
 
     def with_changes(self, report: ProcessReport) -> tuple[ProcessReport, list[int]]:
-        """Return ``report`` with the outcome of collecting changes, and their descriptor in a list, or an empty list.
+        """Return ``report`` with the outcome of collecting changes, and a list with their descriptor, if there is one.
 
         The processes of the container must have exited.
         """

@@ -400,7 +400,7 @@ class Supervisor:
 
 
 def _send_forwarded_ports(container: SupervisedContainer, ports: list[int], process: RuntimeProcess) -> None:
-    """Open the forwarded ports of a container, and send them to its driver. Raises ``OSError``."""
+    """Open the forwarded ports of a container, and send their sockets to the driver. Raises ``OSError``."""
     if not ports:
         return
     listeners = container.open_forwarded_ports(ports)

@@ -13,7 +13,7 @@ MS_REMOUNT, MS_BIND = 32, 4096
 MNT_DETACH = 2
 
 _KEPT_FLAGS = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC
-"""Mount flags of a source that its bind mount keeps. In a user namespace, the kernel does not allow clearing them."""
+"""Flags of the original mount that a bind mount keeps. In a user namespace, the kernel does not allow clearing them."""
 
 _OF_THE_PATH = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES})
 """Error numbers that are caused by the path. Others, such as too many open files, are not."""
@@ -72,7 +72,7 @@ def mount_devices(target: str) -> None:
 
 
 def bind(source: str, target: str) -> None:
-    """Bind ``source``, which belongs to the supervisor and is not a link, to the existing ``target``."""
+    """Bind ``source``, which belongs to the supervisor, to the existing ``target``. ``source`` may be a link."""
     _mount(source, target, None, MS_BIND)
 
 
@@ -116,7 +116,7 @@ def mount_over(directory: str, size: int) -> int:
 
 
 def detach(target: str) -> None:
-    """Unmount ``target`` and everything below it. Processes that already use these files still can."""
+    """Unmount ``target`` and everything below it. Processes can still use files that they have already opened there."""
     _check(_libc.umount2(target.encode(), MNT_DETACH), target)
 
 

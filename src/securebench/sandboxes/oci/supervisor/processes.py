@@ -68,7 +68,10 @@ _RECORD_POLL_SECONDS = 0.002
 
 
 class OomKills(NamedTuple):
-    """The number of out-of-memory kills in a sandbox, and how many were due to the sandbox's own limit."""
+    """The number of out-of-memory kills in a sandbox.
+
+    ``at_limit`` is a count that rises if a kill is due to the sandbox's own limit.
+    """
 
     total: int = 0
     at_limit: int = 0
@@ -112,7 +115,7 @@ class RuntimeProcess:
         self.timed_out = False
         self.killed = False
         self.is_overdue = False
-        """Whether at its time limit, the started process had exited but its runtime was still running."""
+        """Whether the started process had exited by its time limit, but its runtime was still running then."""
         self.lost = ""
         """Why the exit is due to the machine and not to the process, if known before the exit. Otherwise empty."""
 
@@ -172,8 +175,8 @@ class RuntimeProcess:
         """Wait up to ``_RECORD_SECONDS`` until the runtime has written the pid of the process that it started.
 
         Only then can another command be started in the container. crun stores the state of a container after the first
-        process has begun to run and perhaps produced output. Without the state, ``crun exec`` fails. A runtime that has
-        exited will not write a pid any more.
+        process has begun to run and perhaps produced output. Without the state, ``crun exec`` fails. The wait also ends
+        if the runtime exits, because it will then never write a pid.
         """
         give_up = time.monotonic() + _RECORD_SECONDS
         while not (self.has_started() or _is_dead(self.pid)) and time.monotonic() < give_up:
@@ -199,7 +202,7 @@ class RuntimeProcess:
         """Return how the machine, and not the sandbox, made the process exit, or an empty string.
 
         An out-of-memory kill is due to the sandbox if the sandbox reached its own limit after the process was started.
-        Otherwise a parent group or the whole machine was out of memory, and the kernel killed a process of this
+        Otherwise a parent cgroup or the whole machine was out of memory, and the kernel killed a process of this
         sandbox. The exit is then due to the machine even if its code is 0, because the killed process may have been
         needed.
         """

@@ -50,7 +50,10 @@ class Host(NamedTuple):
 
 
 class BreakoutAttempt(NamedTuple):
-    """One way to break out. ``function`` returns if it worked, and raises ``OSError`` or :class:`Stopped` if not.
+    """One way to break out.
+
+    ``function`` returns if the attempt worked. If not, it raises ``OSError``, :class:`Stopped` or another error that
+    :func:`outcome_of` catches.
 
     ``means`` is the consequence of success, ``entry`` the entry in the catalogue of attacks, ``staging`` the kind of
     sandbox. An attempt with ``surface`` gains nothing alone: it checks whether a part of the kernel that was often used

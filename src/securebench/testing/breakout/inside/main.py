@@ -14,7 +14,7 @@ from securebench.testing.breakout.inside.base import ATTEMPTS, TOGETHER, Host, o
 
 
 def main() -> None:
-    """Make the attempts. Each of those that share a sandbox has its own process."""
+    """Make the attempts. An attempt that shares a sandbox with other attempts has its own process."""
     request = json.loads(sys.argv[-1])
     host = Host(**{**request["host"], "addresses": tuple(request["host"]["addresses"])})
     for name in request["names"]:

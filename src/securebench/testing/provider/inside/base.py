@@ -16,18 +16,20 @@ SECONDS = 2.0
 ALLOWED, DENIED, DONE, UNKNOWN = "allowed", "denied", "done", "unknown"
 """The outcomes of an attempt.
 
-``done`` means that only a check outside the sandbox shows whether the attempt succeeded, ``unknown`` that it raised an
-unexpected error.
+``done`` means that only a check outside the sandbox shows whether the attempt succeeded. ``unknown`` means that the
+attempt raised an unexpected error.
 """
 
 
 class Targets(NamedTuple):
     """The targets of attacks.
 
-    ``proxy`` and ``relay`` are the addresses of the sandbox's proxy and relay, or ``None`` if it does not have them.
+    ``proxy`` is the address of the sandbox's proxy, or ``None`` if the sandbox has no proxy. ``relay`` is the address
+    of the sandbox's relay, or ``None`` if the sandbox has no relay.
+
     ``api`` is ``openai``, ``anthropic``, ``chat_completions`` or ``gemini``. ``model`` is the permitted model,
     ``allowed`` is a permitted domain, and ``other`` is a forbidden domain. ``host`` contains addresses of the host. A
-    server listens on their ``port``, and the sandbox must not reach it.
+    server listens on ``port`` at these addresses. The sandbox must not reach this server.
     """
 
     proxy: tuple[str, int] | None = ("127.0.0.1", 3128)

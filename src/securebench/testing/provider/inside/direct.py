@@ -102,7 +102,7 @@ def _open(family: int, kind: int, protocol: int) -> str:
 
 
 def _device() -> str:
-    """Find a network device other than loopback that is up."""
+    """Return the name of a network device that is up and is not loopback. Raises :class:`Denied` if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
         for _, name in socket.if_nameindex():
             answer = fcntl.ioctl(opened, _SIOCGIFFLAGS, struct.pack("16sh14x", os.fsencode(name), 0))

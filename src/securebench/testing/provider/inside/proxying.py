@@ -91,7 +91,7 @@ _PORTS = (
 
 
 def attempts(targets: Targets) -> Iterator[EgressAttempt]:
-    """Yield the attempts; none without a proxy."""
+    """Yield the attempts, or nothing if the sandbox has no proxy."""
     proxy = targets.proxy
     if proxy is None:
         return

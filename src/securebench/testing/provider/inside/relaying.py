@@ -1,4 +1,4 @@
-"""Attempts to get more through the relay than requests for answers of the permitted model."""
+"""Attempts to make the relay forward more than requests for answers of the permitted model."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ _MODELS: tuple[object, ...] = ("another-model", "", None, 7, ["scripted-model"],
 
 
 def attempts(targets: Targets) -> Iterator[EgressAttempt]:
-    """Yield the attempts; none without a relay."""
+    """Yield the attempts, or nothing if the sandbox has no relay."""
     if targets.relay is None:
         return
     path, body = answers_path(targets), request_of(targets)

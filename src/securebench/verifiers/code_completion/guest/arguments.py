@@ -1,8 +1,8 @@
 """The tests' side: finds comparisons and ``except`` clauses that could let a wrong candidate pass.
 
 A comparison may compute its expected value from an argument that the tested call changes: ``assert tidy(xs) ==
-sorted(xs)`` passes for a ``tidy`` that empties ``xs`` and returns ``[]``. So the expected value is computed before
-and after the changes that the call makes are applied. If the two results differ, the comparison says nothing about
+sorted(xs)`` passes for a ``tidy`` that empties ``xs`` and returns ``[]``. So the expected value is computed twice:
+before the call's changes are applied, and after that. If the two results differ, the comparison says nothing about
 the candidate. A bare ``xs`` as the expected value is accepted, because it may mean the changed list.
 """
 
@@ -101,7 +101,7 @@ def catches_unknown_classes(source: str) -> bool:
 
 
 def orders_without_assert(source: str) -> bool:
-    """Return whether the tests use ``<``, ``>``, ``<=`` or ``>=`` for anything but to assert that a comparison is True.
+    """Return whether the tests use ``<``, ``>``, ``<=`` or ``>=`` outside asserts that require a True comparison.
 
     Such an assert fails if the comparison is False. Elsewhere, a test may pass because the comparison is False.
     """
@@ -111,9 +111,10 @@ def orders_without_assert(source: str) -> bool:
 
 
 def _asserted_by(node: Any) -> list[Any]:
-    """Return the comparisons that the assert ``node`` requires to be True. With ``or`` and ``any()``, one is enough.
+    """Return the comparisons that the assert ``node`` requires to be True.
 
-    The list is empty if ``node`` is not an assert.
+    With ``or`` and ``any()``, it is enough if one of these comparisons is True. The list is empty if ``node`` is not an
+    assert.
     """
     kind, found, pending = type(node).__name__, [], []
     if kind == "Assert":
@@ -227,7 +228,7 @@ def _walk(node: Any) -> Iterator[Any]:
 
 
 def _is_harmless(expected: Any, scope: dict[str, Any]) -> bool:
-    """Return whether computing ``expected`` calls only builtins and methods without side effects."""
+    """Return whether ``expected`` assigns, awaits and yields nothing, and calls only functions without side effects."""
     for node in _walk(expected):
         kind = type(node).__name__
         if kind in _EFFECTS or (kind == "Call" and not _is_pure(node.func, scope)):

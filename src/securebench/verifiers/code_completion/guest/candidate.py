@@ -122,9 +122,10 @@ class CandidatePeer(Peer):
         setattr(self.exported(target), *value)
 
     def _do_next(self, target: int, count: int) -> tuple[list[Any], bool]:
-        """Return the next ``count`` items, fewer if the iterator ends, fails or is slow, and whether to ask for more.
+        """Return up to ``count`` items, and whether to ask for more.
 
-        If the iterator fails after the first item, the next request for items raises the error.
+        There are fewer than ``count`` items if the iterator ends, fails or is slow. If the iterator fails after the
+        first item, the next request for items raises the error.
         """
         if target in self._late_errors:
             raise self._late_errors.pop(target)

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 MAX_DEPTH = 500
-"""How deep containers may be nested. Python itself can compare and print this depth."""
+"""How deep containers may be nested. Python itself can compare and print containers of this depth."""
 _MAX_TAG_DEPTH = 20
 """How deep values of the standard library may be nested. They are packed recursively."""
 MAX_NODES = 1_000_000

@@ -61,7 +61,10 @@ def finish(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange
 
 
 def fill(peer: JudgingPeer, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
-    """Set the data of a stand-in. For an exception, set only the number that requests for its attributes use."""
+    """Set the data of a stand-in. For an exception, set only the number that requests for its attributes use.
+
+    While the tests make an object with data, data for objects that already have data is ignored.
+    """
     if kind == "error":
         if type(contents[-1]) is int:
             vars(stand_in)["_securebench_own_number"] = contents[-1]
@@ -87,7 +90,7 @@ def own_tag(value: Any, numbers: dict[int, int]) -> list[Any]:
 
 
 def lend(peer: JudgingPeer, value: Any, exchange: Exchange) -> list[Any]:
-    """Return the tag of an iterator or object that stays on the tests' side. Raises :class:`UncrossableError`.
+    """Return the tag of an iterator or another object of the tests. Raises :class:`UncrossableError`.
 
     The first items of an iterator are sent with its tag. Further items are sent on request, because the iterator may be
     endless. The lines of a file are sent only on request.

@@ -54,7 +54,10 @@ def give_attributes(error: Exception, attributes: Any) -> None:
 
 
 def is_attribute(name: Any) -> bool:
-    """Return whether ``name`` may be set on an exception. SecureBench's own names and most dunders may not."""
+    """Return whether the attribute ``name`` may be set on an exception.
+
+    Long names, SecureBench's own names and all names with two leading underscores except ``__notes__`` are refused.
+    """
     if type(name) is not str or len(name) > _LONGEST_NAME or name.startswith("_securebench"):
         return False
     return name == "__notes__" or not name.startswith("__")

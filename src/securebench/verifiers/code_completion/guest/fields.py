@@ -101,10 +101,11 @@ def fields_equal(self: Any, other: Any) -> Any:
 
 
 def _require_given_fields(self: Any, other: Any, *, are_equal: bool = True) -> None:
-    """Check that a comparison considered the fields that the tests gave, if they built only one of the two objects.
+    """Check the comparison of two objects if the tests built exactly one of them from arguments.
 
-    A class could exclude fields with wrong values from comparisons. So :class:`UnsupportedError` is raised if the
-    objects ``are_equal`` but differ in a given field, or if they are not equal and the class compares no given field.
+    The comparison must consider the fields that the arguments set. A class could exclude fields with wrong values from
+    comparisons. So :class:`UnsupportedError` is raised if the objects ``are_equal`` but differ in such a field, or if
+    they are not equal and the class compares no such field.
     """
     given = [subject_state(each).get("_securebench_given", ()) for each in (self, other)]
     if bool(given[0]) == bool(given[1]):
@@ -116,7 +117,7 @@ def _require_given_fields(self: Any, other: Any, *, are_equal: bool = True) -> N
 
 
 def _given_values(subject: Any, given: list[tuple[str, ...]]) -> list[Any]:
-    """Return the values of the fields that the tests gave when they built one of the two objects."""
+    """Return the values of those fields of ``subject`` whose names are in one of the two tuples in ``given``."""
     names = type(subject)._securebench_fields
     return [value for name, value in zip(names, all_fields_of(subject)) if name in given[0] or name in given[1]]
 

@@ -79,7 +79,7 @@ def _items(peer: Candidate, number: int) -> Iterator[Any]:
     used, more = 0, True
     while more:
         if used >= MAX_ITEMS:
-            raise OverflowError("the candidate's iterator does not end")
+            raise OverflowError("the candidate's iterator has too many items, or does not end")
         items, more = _ask_items(peer, number, max(used, 1))
         used += len(items)
         yield from items

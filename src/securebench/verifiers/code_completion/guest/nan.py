@@ -2,8 +2,8 @@
 
 ``if abs(found - wanted) > tolerance: raise`` accepts a NaN, because every ``<`` and ``>`` with it is False. Tests that
 name ``nan`` or ``isnan`` handle NaNs, and get a plain NaN. For all other tests, NaNs are objects of a class that notes
-comparisons. That class is lost in complex numbers, in arrays and in functions in C, such as ``math.fabs``. So if the
-tests compare by order other than in asserts, the candidate fails as soon as it sends a NaN.
+comparisons. A NaN loses this class in complex numbers, in arrays and in functions written in C, such as ``math.fabs``.
+So if the tests compare by order other than in asserts, the candidate fails as soon as it sends a NaN.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ KNOWN_TYPES = _TYPES
 _EXCEPTION_MODULES = ("dataclasses", "decimal", "json.decoder", "statistics", "struct")
 """Modules besides ``builtins`` whose exceptions keep their type.
 
-Other exceptions, except the candidate's own, cross as their nearest builtin base.
+Other exceptions, except the candidate's own, cross as their nearest base that both sides have.
 """
 
 

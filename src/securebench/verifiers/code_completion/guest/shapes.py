@@ -131,7 +131,7 @@ def _own_names(kind: type) -> list[str]:
 def _operators_of(kind: type, flags: list[str]) -> list[str]:
     """Return the operators that candidate code defines for a class.
 
-    ``__str__``, ``__repr__`` and the comparisons that ``@dataclass`` generates are left out.
+    ``__str__`` and ``__repr__`` are always left out. Comparisons are left out if ``@dataclass`` generates them.
     """
     found: set[str] = set()
     for each in kind.__mro__:

@@ -25,8 +25,9 @@ _CHANGES = frozenset({"__setitem__", "__delitem__", *(name for name in OPERATORS
 def plain_methods(base: str, namespace: dict[str, Any], names: list[str]) -> dict[str, Any]:
     """Return the namespace of the stand-in for a subclass of the plain type ``base``.
 
-    The stand-in compares its data on this side. It requests methods and attributes that the candidate defines. For a
-    container, it also requests all methods that are not operators, and the operators that change the container.
+    The stand-in compares its data on this side. Methods and attributes that the candidate defines send a request to the
+    candidate's side. For a container, all methods that are not operators and the operators that change the container do
+    this, too.
     """
     plain: Any = KNOWN_TYPES[base]
     own = dict(namespace)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _ACTS = frozenset({"call", "make", "next", "await", "operate", "exit", "anext"})
-"""Requests that run code of the candidate. Others, such as lookups of names and attributes, usually run none."""
+"""Requests that run code of the candidate. Lookups of names and attributes, for example, usually run no such code."""
 _PLAIN_ARGUMENTS = frozenset({type(None), bool, int, float, str, bytes})
 
 
@@ -116,8 +116,8 @@ class JudgingPeer(Peer):
     def defined(self, names: list[str]) -> Any:
         """Return those of ``names`` that the candidate says it defines.
 
-        This does not set ``has_requested``, which shows whether the candidate may have made an import of the tests
-        fail: the answer only decides which names are looked up.
+        ``has_requested`` shows whether the candidate may have made an import of the tests fail. This answer cannot do
+        that: it only decides which names are looked up. So this method does not set ``has_requested``.
         """
         return super().request("defined", None, names)
 
@@ -166,7 +166,8 @@ class JudgingPeer(Peer):
     def not_a_number(self) -> float:
         """Return the float that stands for a NaN of the candidate.
 
-        Unless the tests name NaN, it records comparisons with ``<``, ``<=``, ``>`` and ``>=``.
+        Unless the tests use the name ``nan`` or ``isnan``, comparing this float with ``<``, ``<=``, ``>`` or ``>=``
+        notes a rejection.
         """
         if self._make_nan is None:
             from securebench.verifiers.code_completion.guest.nan import nan_maker
@@ -250,7 +251,7 @@ class JudgingPeer(Peer):
         return stand_in
 
     def begin(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-        """Return the stand-in for a class, or an empty stand-in for an object; ``None`` for other kinds."""
+        """Return the stand-in for a class or an object, or ``None`` for other kinds. A new object has no data yet."""
         if kind not in ("class", "mine"):
             return None
         from securebench.verifiers.code_completion.guest.described import begin

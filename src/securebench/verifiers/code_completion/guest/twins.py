@@ -2,8 +2,9 @@
 
 For each class of the candidate, this side makes a class with the same name and bases, so that ``isinstance``,
 ``issubclass``, ``type`` and ``except`` are evaluated on this side. These classes contain no code of the candidate.
-Comparisons use copied plain data. If the tests use the name of a class, other operators on its objects send a
-request to the candidate, and return a copy of the result.
+Comparisons use copied plain data. Other operators that a class of the candidate defines send a request to the
+candidate, and return the result. They work only if the tests use the name of the class or of one of its bases, except
+in a ``with`` statement.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ _MAX_NAMES = 1000
 
 
 class RemoteType(type):
-    """The metaclass of the stand-ins for classes. Their calls and attributes are requests to the candidate's side."""
+    """The metaclass of the stand-ins for classes.
+
+    Calling such a class, or using its attributes, usually sends a request to the candidate's side.
+    """
 
     def __new__(cls, _name: str, bases: tuple[type, ...], _namespace: dict[str, Any], **_: Any) -> Any:
         """Refuse a subclass that the tests define, because the candidate's side could not make its objects."""
@@ -200,7 +204,8 @@ def _object_methods(operators: list[str], flags: list[str]) -> dict[str, Any]:
 def _get_of_fields(self: Any, name: str) -> Any:
     """Return an attribute.
 
-    If it is not a field, it may be a method that changes the fields. So they are requested again when they are needed.
+    An attribute that is not a field may be a method that changes the fields. So the fields are requested again when
+    they are needed.
     """
     if name not in type(self)._securebench_fields:
         note_possible_change(self)

@@ -17,8 +17,8 @@ _LONGEST_ZONE = 100
 def _zone(value: Any, moment: Any) -> list[Any] | None:
     """Return the parts of a time zone: its key in the zone database, or else its offset and ``tzname`` at ``moment``.
 
-    Returns an empty list if ``value`` has no time zone, and ``None`` if the offset is unknown. A ``tzinfo`` class of
-    the candidate is replaced by this offset and name, because its code is not sent.
+    Returns an empty list if ``value`` has no time zone, and ``None`` if the offset is unknown. If the
+    candidate defines the class of the time zone, only this offset and name are sent, and not the code of the class.
     """
     zone = value.tzinfo
     if zone is None:

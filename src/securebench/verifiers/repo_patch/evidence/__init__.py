@@ -3,7 +3,7 @@
 ::
 
     test command ── recognise() ──→ adapter          one per test runner: how it starts, how it names tests
-    trusted tests ─ plant() ─────→ controls          copies of the task's own tests with inverted assertions
+    trusted tests ─ plant() ─────→ controls          tests that must fail: most are copies with inverted assertions
     sandbox ─────── channel ─────→ reported outcomes, exit code, fingerprints
                         all of it ─→ judge()         one judge for every runner
 

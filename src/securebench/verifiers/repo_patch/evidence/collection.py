@@ -2,8 +2,8 @@
 
 If the tests import code that the candidate changed, this code can remove tests from test modules. So the tests are
 first collected from the tree without the change, in a separate sandbox. If a test file cannot be loaded there, for
-example because the tested code is missing, its source is searched for tests with the runner's usual names, unless the
-repository configures other names.
+example because the tested code is missing, its source is searched for tests with the runner's usual names. It is not
+searched if the repository configures other names, or if the command selects single tests.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _CASES: Final = frozenset(("TestCase", "SimpleTestCase", "TransactionTestCase"))
 class Required:
     """Where the tests that must pass are defined. ``state`` says how they were found: see ``records.md``.
 
-    Tests at ``may_skip`` must be reported, but may be skipped: they are known only from their source, which mentions
-    skipping.
+    Tests at ``may_skip`` must be reported, but may be skipped: they are known only from their source, which suggests
+    that they may be skipped.
     """
 
     places: frozenset[CasePlace]

@@ -3,8 +3,8 @@
 Controls are created for each verification. Most are copies of a test with inverted assertions, beside the test. If the
 test may be renamed, its name and new names are given at random to the test and its copies: only the host knows which of
 these functions is the task's own test. Other controls are new tests that always fail. Code that turns failures into
-passes makes controls pass, too. A control counts only if its test passed: the controls of a test that was skipped or
-did not run prove nothing.
+passes makes controls pass, too. A copy counts only if its test passed: the copies of a test that was skipped or did not
+run prove nothing. A new test that always fails counts only if a test of the same class or module passed.
 
 Some expected ids do not show where their test is defined: they are the first line of a docstring, or a function's name.
 Code under test can remove the task's test and add another test with the same name. So if the task's own files define
@@ -100,7 +100,7 @@ def _is_bound(name: ast.Name) -> bool:
 class Controls:
     """The edited ``files`` by path in the repository, and the groups of controls in them.
 
-    ``libraries`` are modules with assertions that the task's test files may use, edited or not. ``places`` says where
+    ``libraries`` are modules with assertions that the task's test files, edited or not, may use. ``places`` says where
     the tests of some expected ids are defined: see :func:`places_of`.
     """
 
@@ -208,7 +208,7 @@ class _Choice:
             self._chosen[id(best.test)] = best
 
     def _grown(self, test: TaskTest) -> Iterator[Variants]:
-        """Yield the variants of ``test`` with one more value at one of its assertions."""
+        """Yield the variants of ``test`` with one more form of one of its assertions."""
         if test.movable:
             now = self._chosen.get(id(test), Variants(test))
             for way in test.ways:

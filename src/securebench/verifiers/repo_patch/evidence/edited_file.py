@@ -47,7 +47,7 @@ _OWN_SOURCE = re.compile(r"getsource|lineno|currentframe|_getframe|linecache|ins
 """Signs that a module inspects its own source lines. New functions outside of classes are then added at its end."""
 
 _OWN_LINE = re.compile(r"currentframe|_getframe|inspect\.stack|__line__")
-"""Signs that a test compares its own line number. A control on another line could pass, so such a test gets none."""
+"""Signs that a test compares its own line number. Such a test gets no control: on another line, it could pass."""
 
 _OWN_TEST_NAMES = re.compile(r"_testMethodName|nodeid|node\.name|self\.id\(\)|PYTEST_CURRENT_TEST|co_name")
 """Signs that a module inspects the names of running tests. Its tests keep their names."""
@@ -56,7 +56,7 @@ _KEEPS_NAME = re.compile(r"snapshot|regression|regtest|cassette|vcr|datadir|imag
 """Parameters and decorators of a test whose data is in files named after it. Such a test keeps its name."""
 
 _RENAMING = re.compile(r"param|ddt|expand", re.IGNORECASE)
-"""Class decorators that rename tests. The marks of pytest do not, although their names may match."""
+"""Class decorators that rename tests. The marks of pytest do not rename tests, although their names may match."""
 
 _CLASS_ENDS: Final = ("tearDownClass", "teardown_class")
 
@@ -66,7 +66,8 @@ class ControlGroup:
     """A test of the task, at ``place``, and its ``controls``: each function's name, with the style of the control.
 
     ``real`` is the function that now contains the task's test. For a test that always fails, ``real`` and the function
-    in ``place`` are empty. ``homes`` are the classes that run the test, or its module, as places without a function.
+    in ``place`` are empty. ``homes`` are the places, without a function, where the test runs: its class and
+    subclasses of it, or else its module.
     ``bits`` says how hard it is to guess which variant is the task's test: one in ``2 ** bits`` guesses is right.
     """
 
@@ -100,8 +101,8 @@ class AssertionWay:
 class TaskTest:
     """A test in a file, its enclosing classes, and its assertions that can be inverted.
 
-    ``homes`` are the classes that run the test, or its module. ``movable`` is true if the test may be renamed.
-    ``rows`` is how often it runs, judging by its tables of parameters.
+    ``homes`` are the places where the test runs: its class and subclasses of it, or else its module. ``movable`` is
+    true if the test may be renamed. ``rows`` is how often it runs, judging by its tables of parameters.
     """
 
     path: str
@@ -120,10 +121,11 @@ class TaskTest:
 
 @dataclass(frozen=True, slots=True)
 class Variants:
-    """The variants of a test: every combination of the values at some of its assertions.
+    """The variants of a test. Some of its assertions have several forms: the task's own, and edited ones.
 
-    ``counts`` are the numbers of values for each of ``ways``, including the task's own value. If an assertion has two
-    values, half of the variants use each of them, so no majority reveals the task's test.
+    There is one variant for each combination of forms. ``counts`` has the number of forms for each of ``ways``,
+    including the task's own. If an assertion has two forms, each is in half of the variants, so no majority reveals
+    the task's test.
     """
 
     test: TaskTest
@@ -143,11 +145,11 @@ class Variants:
 
     @property
     def spread(self) -> float:
-        """As ``bits``, but counts all assertions, even if the rest of the file shows which values are the task's."""
+        """Like ``bits``, but includes assertions whose expected values may be revealed by the rest of the file."""
         return math.log2(self.size) if self.test.movable else 0.0
 
     def larger(self, way: AssertionWay) -> Variants | None:
-        """Return these variants with one more value for ``way``, or ``None`` if that is impossible."""
+        """Return these variants with one more form of the assertion ``way``, or ``None`` if that is impossible."""
         if way in self.ways:
             place = self.ways.index(way)
             counts = list(self.counts)
@@ -182,7 +184,7 @@ def _span(way: AssertionWay) -> tuple[int, int]:
 class EditedFile:
     """A test file and the controls added to it.
 
-    ``inherited`` are names of classes that other files inherit from. Raises ``ValueError``, ``SyntaxError``,
+    ``inherited`` are names of the base classes in other files. Raises ``ValueError``, ``SyntaxError``,
     ``RecursionError`` or ``MemoryError`` for a file that cannot be edited.
     """
 
@@ -257,7 +259,7 @@ class EditedFile:
                         yield AssertionWay(weak, helper, (call.func,))
 
     def _homes(self, classes: tuple[ast.ClassDef, ...], test: Function) -> frozenset[CasePlace]:
-        """Return where a test runs: in its class, and in subclasses in the same file that do not override it."""
+        """Return where a test runs: its module, or its class and subclasses in its file that do not override it."""
         homes = {CasePlace(self._stem, tuple(node.name for node in classes), "")}
         if len(classes) == 1:
             heirs = (node for node in self._heirs(classes[0]) if not _has(node, test))
@@ -276,7 +278,7 @@ class EditedFile:
         """Return whether ``test`` may be renamed and moved, as far as the file shows."""
         if (
             self._keeps_names or self._used[test.name] != self._defined[test.name]
-        ):  # another part of the file refers to the test
+        ):  # the file inspects its lines or test names, or another part of it refers to the test
             return False
         family: list[ast.Module | ast.ClassDef] = [*classes, *(self._heirs(classes[0]) if classes else [])]
         if sum(_has(node, test) for node in family) > 1 or any(_renames(node) for node in family):

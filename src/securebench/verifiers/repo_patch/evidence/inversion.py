@@ -106,7 +106,7 @@ class Inversion:
 
 
 def inversions(function: Function, source: ModuleSource, *, local: Iterable[str] = ()) -> list[Inversion]:
-    """Return the certain inversions in ``function``. Calls of functions named in ``local`` are not inverted."""
+    """Return inversions of the assertions in ``function``. Calls of functions named in ``local`` are not inverted."""
     if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function)):
         return []
     return list(_Inverter(function, source, frozenset(local)).all())
@@ -239,7 +239,10 @@ class _Inverter:
         return ()
 
     def _other_name(self, node: ast.expr) -> str | None:
-        """Return an expression whose value certainly differs from that of ``node``, or ``None`` if none is known."""
+        """Return an expression whose value certainly differs from that of ``node``.
+
+        Returns ``None`` if no such expression is known.
+        """
         names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
         if not names or any(name not in self._plain or not all(self._plain[name].values) for name in names):
             return None
@@ -248,7 +251,7 @@ class _Inverter:
             return f"{text} * 2"
         allowed = (ast.BinOp, ast.Name, ast.Constant, ast.Add, ast.Sub, ast.Mult, ast.Load)
         if isinstance(node, ast.BinOp) and all(isinstance(inner, allowed) for inner in ast.walk(node)):
-            return f"{text} + {_number()}"  # raises an error if it is not a number, and an error is a failure too
+            return f"{text} + {_number()}"  # raises an error if ``text`` is not a number, and an error is a failure too
         return None
 
     def _call(self, call: ast.Call) -> Iterator[Inversion]:

@@ -37,8 +37,8 @@ FAILING: Final = frozenset({"failed", "error"})
 def changes(before: Mapping[str, str] | None, after: Mapping[str, str] | None, nonce: str) -> list[str]:
     """Return the names whose digests changed or disappeared. The digests in ``after`` are signed with ``nonce``.
 
-    Returns ``["fingerprint"]`` if the reporter did not send both. New names do not count as changes because packages
-    add functions and classes while they run.
+    Returns ``["fingerprint"]`` if the reporter did not send both fingerprints. New names do not count as changes,
+    because packages add functions and classes while they run.
     """
     if before is None or after is None:
         return ["fingerprint"]
@@ -97,7 +97,7 @@ class Judge:
         if not seen.failed and any(outcome in PASSING for outcome in seen.real.values()):
             evidence["kind"] = "exit_code"  # no control counts: the outcomes prove no more than the exit code
             if self._request.test_by_test:
-                message = "none of the tests that must fail has run, but the task requires evidence from them"
+                message = "no test that must fail counts as evidence, but the task requires such evidence"
                 raise CandidateFailedError(FailureReason.NO_VERDICT, message)
         descriptions = {own: reported.descriptions.get(test, "") for own, test in seen.reported_as.items()}
         ids = self._ids(seen.real, descriptions)
@@ -106,7 +106,7 @@ class Judge:
             self._require_needed(self._needed, seen, evidence)
 
     def _require_needed(self, needed: Required, seen: _Seen, evidence: dict[str, Any]) -> None:
-        """Reject a run if tests that exist without the change did not run, or were skipped or xfailed because of it."""
+        """Reject a run if tests that exist without the change did not run, or are skipped or xfailed only with it."""
         missing = needed.missing(seen.places - self._emptied(seen.real, needed))
         evidence.update({"collected": len(needed.places), "collection": needed.state, "vanished": missing})
         if missing:
@@ -123,7 +123,10 @@ class Judge:
         return {place for test, place in suspect.items() if unchanged.get(test) not in EMPTY}
 
     def _ids(self, real: Mapping[str, str], descriptions: Mapping[str, str]) -> _Ids:
-        """Return the outcomes by test id. ``xfailed`` becomes ``skipped`` if the change caused it."""
+        """Return the outcomes by test id.
+
+        If the verdict depends on ``xfailed`` tests, those that are ``xfailed`` only with the change become ``skipped``.
+        """
         ids = _Ids(real, self._adapter, descriptions, self._controls.places)
         wanted = self._request.pass_to_pass
         if not ids.missed(wanted, PASSING, "") or ids.missed(wanted, PASSING | {"xfailed"}, ""):
@@ -136,7 +139,7 @@ class Judge:
         return _Ids(known, self._adapter, descriptions, self._controls.places)
 
     def _require_end(self, reported: ReportedTests, result: CommandResult) -> None:
-        """Reject a run that stopped early, ran no test, or whose exit code is an error or contradicts its outcomes."""
+        """Reject a run that stopped early or ran no test, or whose exit code is an error or contradicts the reports."""
         if reported.exit is None and result.exit_code == 0:
             raise CandidateFailedError(FailureReason.TAMPERED, "the test run ended with success before it was complete")
         if reported.exit is None:
@@ -174,9 +177,10 @@ class Judge:
 class _Seen:
     """The reported outcomes, divided into outcomes of the task's own tests and outcomes of controls.
 
-    The variants of a test are recognized by their new names. The variant with the test's own name is recognized because
-    it is in the same class or module as the others. A subclass inherits the variants and runs them, too. If the test
-    files do not show the inheritance, the inherited controls do not count, because the subclass may override the tests.
+    The variants of a test are the test and its copies with inverted assertions. They are recognized by their new names.
+    The variant with the test's own name is recognized because it is in the same class or module as the other variants.
+    A subclass inherits the variants and runs them, too. If the test files do not show the inheritance, the inherited
+    controls do not count, because the subclass may override the tests.
     """
 
     def __init__(self, outcomes: Mapping[str, str], adapter: Adapter, controls: Controls) -> None:
@@ -209,7 +213,10 @@ class _Seen:
         self.failed = failed - self.passed - self.missing
 
     def _part(self, controls: Controls) -> dict[_Key, tuple[ControlGroup, dict[str, list[str]]]]:
-        """Return the ids of the variants of each test, by function and class. Keep the outcomes of other tests."""
+        """Return the ids of the variants of each test, by class and function.
+
+        Keep the outcomes of the tests that have no variants.
+        """
         new = {name: group for group in controls.groups for name in group.new}
         known: dict[str, list[ControlGroup]] = {}
         for group in controls.groups:
@@ -268,7 +275,8 @@ class _Seen:
         A test counts if its original passed or, for a control that is not a copy, if any test of the same class or
         module passed. Add the place to ``passed`` or ``missing`` if a test that counts did not fail, and to ``missing``
         if the control did not run although the task's test passed. The cases of a parametrized control have the order
-        of the originals, but may have other ids. If their number differs, all of them count if any original passed.
+        of the originals, but may have other ids. If there are more or fewer cases than originals, all cases count
+        if any original passed.
         """
         place = group.place._replace(function=function)
         if not group.real:
@@ -288,9 +296,10 @@ class _Seen:
         return {place} if due else set()
 
     def _is_due(self, group: ControlGroup, home: CasePlace) -> bool:
-        """Return whether the test of ``group`` passed in the class or module ``home``: then its controls are due there.
+        """Return whether the test of ``group`` passed in the class or module ``home``.
 
-        If the group has no test, because its control always fails, any test that passed there is enough.
+        If it passed there, the controls of the group must fail there. If the group has no test, because its control
+        always fails, any test that passed there is enough.
         """
         return any(
             _same_home(place, home) and group.place.function in ("", place.function) for place in self._passed_places
@@ -311,10 +320,10 @@ class _Key(NamedTuple):
 
 
 def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
-    """Return the counterpart in ``tests`` of each id in ``own``. Returns an empty list if these lists differ in length.
+    """Return the counterpart in ``tests`` of each id in ``own``, or an empty list if the lists differ in length.
 
-    ``named`` has an id for each of ``tests``. If these ids are those in ``own``, counterparts have the same id.
-    Otherwise they have the same position.
+    ``named`` has, for each of ``tests``, the id that its counterpart should have. If ``named`` and ``own`` contain the
+    same ids, counterparts are found by these ids. Otherwise they are found by their position.
     """
     if sorted(own) == sorted(named):
         by_name = dict(zip(named, tests, strict=True))
@@ -325,7 +334,7 @@ def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
 def _same_home(one: CasePlace, other: CasePlace) -> bool:
     """Return whether two tests are in one class or module.
 
-    Only the last names of both places are compared, as many as the shorter place has: code can change earlier names.
+    If one place has more names than the other, its first names are ignored, because code can change them.
     """
     first, second = [(place.stem, *place.classes) for place in (one, other)]
     length = min(len(first), len(second))

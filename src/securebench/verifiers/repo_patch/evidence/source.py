@@ -166,9 +166,10 @@ _HARMLESS: Final = re.compile(r"\w*(?:assert|check|verify|expect|raises|warns|fa
 def has_effects_after(function: Function, statement: ast.stmt) -> bool:
     """Return whether ``function`` may change state outside itself after ``statement``.
 
-    Statements that are calls, except assertions, may do so, and so may assignments to parts of objects. Neither counts
-    in a ``finally`` block, or if its first name (``a`` in ``a.b()`` or ``a.b = 1``) is a variable that the function
-    assigns. Calls whose result is assigned do not count, either: nearly all tests compute values in this way.
+    Two kinds of statements may change such state: calls that are not assertions, and assignments to parts of objects or
+    deletions of them. A statement is ignored in a ``finally`` block, or if its first name (``a`` in ``a.b()`` or
+    ``a.b = 1``) is a variable that the function assigns. Calls whose result is assigned are ignored, too: nearly all
+    tests compute values in this way.
     """
     own = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     end = (statement.end_lineno or 0, statement.end_col_offset or 0)

@@ -99,7 +99,10 @@ class Values:
         return found
 
     def _texts(self, text: str) -> list[str]:
-        """Return variants of ``text`` with one word replaced, or else one letter or digit, or else a word added."""
+        """Return variants of ``text`` in which one word is replaced.
+
+        If ``text`` has no words, one letter or digit is replaced. If it has none of these, a word is added.
+        """
         if words := list(_WORD.finditer(text)):
             old = _RANDOM.choice(words)
             pool = {*self.words, *_RANDOM.sample(WORDS, MOST)} - {old[0].lower()}
@@ -118,7 +121,7 @@ def _are_apart(one: int, other: int) -> bool:
 
 
 def _other_digits(digits: str) -> list[str]:
-    """Return variants of a very large number: all have another digit in one place, which is not its first or last."""
+    """Return variants of a very large number. In all of them, the same digit is replaced: not the first or last one."""
     place = 1 + secrets.randbelow(len(digits) - 2)
     return [digits[:place] + digit + digits[place + 1 :] for digit in "0123456789" if digit != digits[place]]
 

@@ -2,8 +2,9 @@
 
 Code is compared by value, with the plain values in its defaults and closures. Everything else is compared by identity,
 so only fingerprints taken in the same process can be compared. Honest changes are ignored: plain values of attributes
-(``TestCase.maxDiff``), new names, and names in ``IGNORED_NAMES``. A new name counts if it hides another one: an
-inherited method or a builtin. Functions for later use are bound before code of a candidate runs.
+(``TestCase.maxDiff``), new names, and names in ``IGNORED_NAMES``. A new name counts as a change if it hides an
+inherited method or a builtin, or if it is the name of a special method. Functions for later use are bound before code
+of a candidate runs.
 """
 
 import builtins
@@ -237,7 +238,10 @@ def _of_system(before: Any, found: Any) -> None:
 
 
 def _of_plugin_replacements(loaded: Any, found: Any, kept: Any) -> None:
-    """Add to ``found`` the functions with which loaded plugins replace others, and note a missing ``addSubTest``."""
+    """Add to ``found`` the functions with which loaded plugins replace other functions.
+
+    If pytest's class ``TestCaseFunction`` has no ``addSubTest``, this is added to ``found``, too.
+    """
     if "_pytest.unittest" in loaded:
         found.setdefault(_RESULT + "addSubTest", _digest("absent"))
     for place in PLUGIN_REPLACEMENTS.values():
@@ -325,7 +329,7 @@ def _of_module(name: Any, scope: Any, found: Any, kept: Any) -> None:
 
 
 def _of_class(name: Any, cls: Any, found: Any, kept: Any) -> None:
-    """Add to ``found`` each method of a class, and the names of the inherited methods that it hides."""
+    """Add to ``found`` each method of a class, and the names of inherited and special methods that it defines."""
     found[name] = _digest(str([id(base) for base in cls.__mro__]) + str(id(type(cls))))
     kept.extend(cls.__mro__)
     inherited = set()  # type: Any

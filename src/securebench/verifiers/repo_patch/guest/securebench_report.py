@@ -67,7 +67,7 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_collection_finish(self, session: Any) -> None:
-            """Keep each test's id and whether it may fail, so that later changes do not count.
+            """Remember each test's id and whether it may fail, so that later changes have no effect.
 
             Choose the tests before which fingerprints are compared. If the host's order has ``collect``,
             report the tests.
@@ -186,7 +186,7 @@ def _outcome(report: Any, error: Any, may_fail: bool) -> str:
 
 
 def _open() -> Any:
-    """Return the reporter. Return ``None`` without an order, or in a worker of pytest-xdist, which uses stdin."""
+    """Return the reporter; ``None`` if the host sent no order, or in a pytest-xdist worker, which needs its stdin."""
     os.environ.pop("PYTHONPATH", None)
     if "PYTEST_XDIST_WORKER" in os.environ:
         return None

@@ -140,7 +140,7 @@ def _run(files: Any, top: str, slow: bool, say: Any, only_collect: bool, watch: 
 
 
 def main() -> int:
-    """Run the tests that this program's arguments name. Returns the exit code."""
+    """Run the tests that this program's arguments select, or only report their names. Returns the exit code."""
     channel = open_channel()
     say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
     take = fingerprinter(order["protected"], order["libraries"], order["repository"])

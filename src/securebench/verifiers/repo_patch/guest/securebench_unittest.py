@@ -151,7 +151,7 @@ def _hook(say: Any, choose: Any, look: Any) -> None:  # noqa: C901 - all hooks a
             say("test", test, min(seen, key=order) if seen else "error", description)
 
     def run_all(self: Any, result: Any, *rest: Any, **more: Any) -> Any:
-        """Run a suite with a recording result. The ids of all its tests are recorded before the first test runs."""
+        """Run a suite with a recording result. Store the ids of its tests (see ``_cases``) before any test runs."""
         if running or thread() != main:
             return run_suite(self, result, *rest, **more)
         if not depth:
@@ -191,7 +191,7 @@ def _hook_collection(say: Any, *_: Any) -> None:
 
 @contextlib.contextmanager
 def _reporting(channel: Any) -> Any:
-    """Report the tests that run in this context, the exit code, and a fingerprint of unittest before and after."""
+    """Report the tests of this context, the exit code, and fingerprints of the test framework before and after."""
     say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
     hook = _hook_collection if order.get("collect") else _hook
     before = {}  # type: Any
