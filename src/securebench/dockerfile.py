@@ -28,8 +28,8 @@ class Instruction:
     """One instruction of a Dockerfile. An ``ONBUILD`` is represented by the instruction that it triggers.
 
     ``written`` are its lines in the file, with its here-documents. ``name`` is in upper case. It is empty for comments,
-    blank lines, and instructions that do not start with a word. ``flags`` are the options such as ``--from=x``.
-    ``operands`` is the rest, as one line.
+    blank lines, and instructions whose first word does not consist of letters only. ``flags`` are the options such as
+    ``--from=x``. ``operands`` is the rest, as one line.
     """
 
     written: str

@@ -69,7 +69,7 @@ def test_a_row_beyond_the_last_is_refused() -> None:
     """The error for a position beyond the last row says how many rows there are and which file they are counted in."""
     with pytest.raises(ConfigError, match="row 5 does not exist: found 5 rows, numbered from 0") as refused:
         selected(ROWS, [0, 5], None)
-    assert "in the lock file or, without one, in the source" in str(refused.value)
+    assert "of the lock file or, without a lock file, of the source" in str(refused.value)
 
 
 def test_problems_of_all_records_are_told_at_once() -> None:

@@ -93,7 +93,7 @@ KERNEL = (
     *(
         "mount a tmpfs",
         "bind `/` over `/tmp`",
-        "`fsopen`: a file system through the new calls",
+        "`fsopen`: a file system through the kernel's newer mount calls",
         "rename the host",
     ),
     *("`unshare`: a new mount namespace", "`unshare` as a 32-bit call (`int 0x80`)", "open a raw socket"),

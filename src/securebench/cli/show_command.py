@@ -201,7 +201,7 @@ def _brief(record: RecordedTask) -> dict[str, Any]:
 def _whole(run: RecordedRun, record: RecordedTask) -> dict[str, Any]:
     """Return a record with its steps and its sealed candidate.
 
-    The steps, and the candidate, are ``None`` if the run directory lacks them.
+    If the run directory lacks the steps or the candidate, that value is ``None``.
     """
     from securebench.cli.views.task import ABSENT
     from securebench.errors import ConfigError

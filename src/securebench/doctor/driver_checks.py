@@ -105,7 +105,9 @@ def _runtime(machine: Machine, name: str, meaning: str) -> Finding:
     try:
         runtime = machine.runtime(name)
     except EngineError as error:
-        return Finding(name, State.MISSING, error.message, f"if installed: {meaning}", install(machine, name))
+        return Finding(
+            name, State.MISSING, error.message, f"if it worked, it would be {meaning}", install(machine, name)
+        )
     if runtime.warning:
         found = f"{runtime.version}, {runtime.path}"
         fix = as_root(machine, f"apt-get install --only-upgrade {name}") if machine.has("apt-get") else ""

@@ -40,7 +40,10 @@ class SigstoreSigner:
     name = "Sigstore identity of this job"
 
     def try_out(self) -> None:
-        """Check that the library and an identity are available. Signs nothing, as the log keeps every signature."""
+        """Check that the library and an identity are available.
+
+        It signs nothing, because the log keeps every signature forever.
+        """
         _token()
         trust_config()
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION: Final = "0.2"
 
 AUTO: Final = "auto"
-"""The value of ``run.max_workers`` that lets SecureBench choose the number of tasks."""
+"""The value of ``run.max_workers`` that lets SecureBench choose how many tasks run at once."""
 
 MAX_WORKERS: Final = 256
 """Maximum number of tasks at once. More would only wait for one another."""

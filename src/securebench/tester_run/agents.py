@@ -83,8 +83,8 @@ def check_provider(
     """Check the key and model of the harness, if it uses a model provider. Then check the judge, if the run has one.
 
     Without this check, a rejected key would make every task end in an error. The judge is calibrated unless ``earlier``
-    contains a calibration. Every request of the checks is added to ``cost``, and calibration stops when the run's
-    budget is used up.
+    contains a calibration. The cost of every request of the checks is added to ``cost``, and calibration stops when the
+    run's budget is used up.
     Raises :class:`ConfigError` and :class:`InfrastructureError`.
     """
     lines: list[Mapping[str, JsonValue]] = []

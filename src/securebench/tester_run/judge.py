@@ -148,8 +148,8 @@ class ModelJudge(RunJudge):
     def require_budget(self, tasks: Iterable[SecureBenchTask]) -> None:
         """See :meth:`RunJudge.require_budget`.
 
-        Without this check, an agent could turn a failure into an error: with a response whose grading uses up the
-        budget.
+        Without this check, an agent could send a response whose grading uses up the budget, and so turn a failure into
+        an error.
         """
         budget, prices = self.settings.budget, self.connection.endpoint.token_prices
         for task in map(GradingTask.of, filter(is_model_graded, map(_values, tasks))):

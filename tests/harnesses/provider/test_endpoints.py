@@ -230,7 +230,7 @@ def test_an_alias_costs_what_the_model_costs_that_answers() -> None:
 @pytest.mark.parametrize(
     ("changes", "why", "fix"),
     [
-        ({}, "the price of the model m is unknown: it is not in SecureBench's price table of", "set 'prices: "),
+        ({}, "the price of the model m is unknown: the model is not in SecureBench's price table of", "set 'prices: "),
         ({"base_url": "http://127.0.0.1:8000/v1"}, "only providers' public endpoints, not 127.0.0.1", "set 'prices: "),
         ({"prices": Prices(input=1, output=2), "provider_tools": True}, "fees", "remove 'provider_tools'; "),
         ({"credentials": "passthrough"}, "no relay", "remove 'credentials: passthrough'; "),

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 class PackChecks:
     """Compares ``run.json`` and each record with a pack.
 
-    Without a commitment, only one kind of hidden content is compared: rubrics, which may ask for a judge model.
+    Without a commitment, hidden content is not compared. There is one exception: each verdict must fit its task's
+    rubric, which may ask for a judge model with a number of votes and a template.
     """
 
     def __init__(

@@ -90,7 +90,7 @@ class Spending:
     def has_room(self, plan: RelayPlan, wanted: Reservation) -> bool:
         """Return whether a request fits into the budget together with the requests in progress.
 
-        It is true if no request is in progress.
+        The result is true if no request is in progress.
         """
         if not self.reserved:
             return True

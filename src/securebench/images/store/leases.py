@@ -126,8 +126,8 @@ def _unpack_layer(builder: TreeBuilder, layer: Layer, what: str, limits: Archive
 class TreeLease:
     """The right to read an unpacked image: ``root`` is its directory and exists until :meth:`close`.
 
-    The result of :func:`~securebench.images.store.ids.tree_shift` was added to the owner ids of the files. Never change
-    the files.
+    If SecureBench runs as root, the result of :func:`~securebench.images.store.ids.tree_shift` was added to the owner
+    ids of the files. Otherwise, this user owns all files. Never change the files.
     """
 
     def __init__(self, root: Path, held: int) -> None:

@@ -125,7 +125,7 @@ def _owner() -> dict[str, str | int]:
 def _try_lock(descriptor: int, kind: int) -> bool:
     """Take the lock and return true, or return false if it conflicts with a lock that is already held.
 
-    Raises ``OSError`` where locks do not exist.
+    Raises ``OSError`` if the file system does not support locks.
     """
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)

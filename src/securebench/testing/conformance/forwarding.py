@@ -155,7 +155,7 @@ def with_a_port_nothing_more_is_allowed(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def with_a_port_the_host_cannot_be_reached(bench: Bench) -> None:
-    """A forwarded port leads to no other server of the host, no engine's bridge and no outside address (J01, J08)."""
+    """With a forwarded port, no other host server, engine's bridge or outside address can be reached (J01, J08)."""
     with serving() as server, socket.create_server(("", 0)) as hosts:
         sandbox = bench.sandbox(forwarded_ports=(server.forwarded_port(),), persistent=True)
         port = str(hosts.getsockname()[1])

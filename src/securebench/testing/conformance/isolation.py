@@ -293,7 +293,7 @@ def an_ordinary_user_cannot_do_what_is_forbidden(bench: Bench) -> None:
 
 @CHECKS
 def root_cannot_do_what_is_forbidden(bench: Bench) -> None:
-    """Mounts, namespaces, devices, raw sockets and all else in ``FORBIDDEN`` are blocked for root, too (A22, I18)."""
+    """Mounts, namespaces, devices, raw sockets and other privileged actions are blocked for root, too (A22, I18)."""
     require_equal(json.loads(bench.output("attempt", *FORBIDDEN, user=ROOT)), [], "what root could do")
 
 

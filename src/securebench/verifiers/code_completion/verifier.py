@@ -71,9 +71,10 @@ class CodeCompletionVerifier(Verifier):
 
     Metadata: ``verifier``, ``version``, ``phase`` (``extraction``, ``start``, ``import``, ``tests``, ``verdict``),
     ``reason``, ``isolation``, ``image_id``, ``answered`` (how often the candidate answered or, with shared isolation,
-    how many of its names the tests used), and ``duration_seconds``. If the tests do not pass, there are also ``error``
-    (the name of a builtin exception) and ``line`` (a line number in the tests). ``note`` is a short name for what may
-    have caused a failure; :func:`~securebench.verifiers.code_completion.relay.explain` returns a description of it.
+    how many of its names the tests used), and ``duration_seconds``. If the tests give a verdict other than a
+    pass, there are also ``error`` (the name of a builtin exception) and ``line`` (a line number in the tests). ``note``
+    is a short name for what may have caused a failure;
+    :func:`~securebench.verifiers.code_completion.relay.explain` returns a description of it.
 
     The ``stderr`` of a result is the candidate's output while it was loaded, limited in size. Later output is not kept,
     because it may contain arguments of the tests.

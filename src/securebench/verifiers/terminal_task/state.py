@@ -46,7 +46,7 @@ class LastLine:
     def state(self) -> JsonValue:
         """Return the JSON value of the last line. Raises ``ValueError`` if it is not valid."""
         _, line_end, line = self._end.rstrip().rpartition(b"\n")
-        if len(line) > MAX_STATE_BYTES or (self._is_cut and not line_end):  # its beginning may be dropped
+        if len(line) > MAX_STATE_BYTES or (self._is_cut and not line_end):  # its beginning may have been dropped
             raise ValueError("the last line is too long")
         return decode_json(line.decode("utf-8"))[0]
 

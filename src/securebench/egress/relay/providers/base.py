@@ -294,7 +294,7 @@ def no_references(value: Object) -> None:
         if isinstance(found, dict):
             no_references(found)
         elif found is not None:
-            raise RefusedError(RelayRefusal.CONTENT, f"{key} is not allowed: include the content in the request")
+            raise RefusedError(RelayRefusal.CONTENT, f"{key} is not allowed: it refers to data outside the request")
 
 
 def tool_refused(kind: str) -> RefusedError:

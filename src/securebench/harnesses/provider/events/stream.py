@@ -2,8 +2,7 @@
 
 Any process in the sandbox can write to this stream, so an event is only a claim. Reading the stream is bounded in time
 and memory. Lines that are too long, nested too deep or not valid JSON objects are skipped and counted. After
-``MAX_EVENTS`` events, all lines are skipped and counted. Blank lines are ignored. No line raises an
-error.
+``MAX_EVENTS`` events, all lines are skipped and counted. Blank lines are ignored. No line raises an error.
 """
 
 from __future__ import annotations

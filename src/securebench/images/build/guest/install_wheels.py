@@ -101,9 +101,8 @@ class Wheel:
     def _target(self, name: str) -> "Path | None":
         """Return the target path of a member, or ``None`` to skip it.
 
-        Each directory in the wheel's ``.data`` directory has the name of a kind in ``places``, such as ``scripts``. The
-        directory ``headers`` is an exception: its kind is ``include``. Members of ``.data`` without a kind in
-        ``places`` are skipped.
+        The name of a directory in the wheel's ``.data`` directory is a kind in ``places``, such as ``scripts``. The
+        kind of ``headers`` is ``include``. Members of ``.data`` whose kind is not in ``places`` are skipped.
         """
         parts = name.split("/")
         if ".." in parts or name.startswith("/") or not name.isprintable():

@@ -61,7 +61,7 @@ def _chroot(_host: Host) -> None:
     os.chroot("/tmp")
 
 
-@attempt("`fsopen`: a file system through the new calls", "files of the kernel reachable", "I18")
+@attempt("`fsopen`: a file system through the kernel's newer mount calls", "files of the kernel reachable", "I18")
 def _fsopen(_host: Host) -> None:
     syscall("fsopen", b"tmpfs", 0)
 
@@ -118,7 +118,7 @@ def _enter(pid: str) -> None:
         syscall("setns", descriptor, 0)
 
 
-@attempt("`setns` into the namespaces of process 1", "the namespaces of another process entered", "I18")
+@attempt("`setns` into the namespaces of process 1", "entry into the namespaces of another process", "I18")
 def _setns(_host: Host) -> None:
     _enter("1")
 

@@ -101,11 +101,11 @@ def fields_equal(self: Any, other: Any) -> Any:
 
 
 def _require_given_fields(self: Any, other: Any, *, are_equal: bool = True) -> None:
-    """Check the comparison of two objects if the tests built exactly one of them from arguments.
+    """Check the comparison of two objects if the tests gave values to fields of exactly one of them.
 
-    The comparison must consider the fields that the arguments set. A class could exclude fields with wrong values from
-    comparisons. So :class:`UnsupportedError` is raised if the objects ``are_equal`` but differ in such a field, or if
-    they are not equal and the class compares no such field.
+    The tests give a value as an argument or by assignment, and the comparison must consider these fields. A class could
+    exclude fields with wrong values from comparisons. So :class:`UnsupportedError` is raised if the objects
+    ``are_equal`` but differ in such a field, or if they are not equal and the class compares no such field.
     """
     given = [subject_state(each).get("_securebench_given", ()) for each in (self, other)]
     if bool(given[0]) == bool(given[1]):

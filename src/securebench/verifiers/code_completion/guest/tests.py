@@ -42,7 +42,10 @@ class JudgingPeer(Peer):
         self.stand_ins: dict[int, Any] = {}
         self.numbers: dict[int, int] = {}
         self.is_making = False
-        """Whether a request to make an object with data is pending. Meanwhile, data for known objects is ignored."""
+        """Whether a ``make`` request is pending, which creates an object whose data the tests can see.
+
+        Until it is answered, data for objects that already have data is ignored.
+        """
         self._source = source
         self._is_paused = False
         self._comparisons: Comparisons | None = None

@@ -145,7 +145,7 @@ class Variants:
 
     @property
     def spread(self) -> float:
-        """Like ``bits``, but includes assertions whose expected values may be revealed by the rest of the file."""
+        """Like ``bits``, but includes all assertions, even if the task's own form of an assertion can be recognized."""
         return math.log2(self.size) if self.test.movable else 0.0
 
     def larger(self, way: AssertionWay) -> Variants | None:
@@ -184,8 +184,8 @@ def _span(way: AssertionWay) -> tuple[int, int]:
 class EditedFile:
     """A test file and the controls added to it.
 
-    ``inherited`` are names of the base classes in other files. Raises ``ValueError``, ``SyntaxError``,
-    ``RecursionError`` or ``MemoryError`` for a file that cannot be edited.
+    ``inherited`` are names of classes from which classes in other files inherit. Raises ``ValueError``,
+    ``SyntaxError``, ``RecursionError`` or ``MemoryError`` for a file that cannot be edited.
     """
 
     def __init__(

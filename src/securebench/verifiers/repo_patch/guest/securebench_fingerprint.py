@@ -3,8 +3,9 @@
 Code is compared by value, with the plain values in its defaults and closures. Everything else is compared by identity,
 so only fingerprints taken in the same process can be compared. Honest changes are ignored: plain values of attributes
 (``TestCase.maxDiff``), new names, and names in ``IGNORED_NAMES``. A new name counts as a change if it hides an
-inherited method or a builtin, or if it is the name of a special method. Functions for later use are bound before code
-of a candidate runs.
+inherited method or a builtin, or if it is the name of a special method. Before code of a
+candidate runs, this module stores the functions that it calls later in local variables, so that the candidate cannot
+replace them.
 """
 
 import builtins
@@ -329,7 +330,7 @@ def _of_module(name: Any, scope: Any, found: Any, kept: Any) -> None:
 
 
 def _of_class(name: Any, cls: Any, found: Any, kept: Any) -> None:
-    """Add to ``found`` each method of a class, and the names of inherited and special methods that it defines."""
+    """Add to ``found`` each method of a class, and the names that hide inherited methods or are special methods."""
     found[name] = _digest(str([id(base) for base in cls.__mro__]) + str(id(type(cls))))
     kept.extend(cls.__mro__)
     inherited = set()  # type: Any
