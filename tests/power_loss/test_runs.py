@@ -28,6 +28,7 @@ def _records(root: Path) -> set[str]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_a_run_can_be_resumed(root: Path, survive: Survive, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a power failure, each stored record is there, and the resumed run has the records of a clean run."""
     pin_framework(monkeypatch.setattr)
