@@ -11,6 +11,7 @@ import pytest
 from securebench.errors import InfrastructureError
 from securebench.executors.ray_slots import SlotActor
 from securebench.tester_run.remote import worker as remote
+from securebench.tester_run.remote.shipment import FILES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +49,36 @@ def test_closing_waits_for_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not closing.is_alive()
     with pytest.raises(InfrastructureError, match="the run has ended"):
         worker.open()
+    assert [path for path in tmp_path.rglob("worker-*") if path.is_dir()] == []
+
+
+def test_closing_waits_for_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a run ends while a worker writes content, close() waits for it. Later content is refused."""
+    monkeypatch.setenv(remote.DIRECTORY_VARIABLE, str(tmp_path))
+    began, may_end = threading.Event(), threading.Event()
+
+    def slow(arriving: Path, _: Path) -> None:
+        began.set()
+        assert may_end.wait(30)
+        arriving.with_name("late").touch()
+
+    monkeypatch.setattr(remote, "_keep_file", slow)
+    worker = remote.RemoteTrialWorker(b"settings")
+    name = f"{FILES} sha256:{'0' * 64}"
+    worker.take(name, b"content")
+    taking = threading.Thread(target=worker.take, args=(name, b""))
+    taking.start()
+    assert began.wait(30)
+    closing = threading.Thread(target=worker.close)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive()
+    may_end.set()
+    taking.join(30)
+    closing.join(30)
+    assert not closing.is_alive()
+    with pytest.raises(InfrastructureError, match="the run has ended"):
+        worker.take(name, b"more")
     assert [path for path in tmp_path.rglob("worker-*") if path.is_dir()] == []
 
 

@@ -79,7 +79,9 @@ class RemoteTrialWorker(RemoteWorker):
         """See :class:`RemoteWorker`."""
         kind, digest, *_ = name.split(" ")
         arriving = self._place / f"arriving-{digest.removeprefix('sha256:')}"
-        with storage_errors(arriving):
+        # Without the lock, close() could fail to remove a directory to which this writes, and leave it on the node.
+        with self._opening, storage_errors(arriving):
+            self._require_run()
             if piece:
                 with arriving.open("ab") as file:
                     file.write(piece)
