@@ -127,7 +127,7 @@ def test_a_kill_through_the_engine_is_not_the_sandboxs_own(
         container = target.container if isinstance(target, Exec) else target
         assert isinstance(container, DockerContainer)
         client.kill(container.id, signal)
-        with pytest.raises(InfrastructureError, match="another client of the engine killed"):
+        with pytest.raises(InfrastructureError, match="another client of the engine sent a signal"):
             process.wait()
     with docker_driver.create(SandboxSpec(image=base_image), persistent=persistent) as sandbox:
         process = sandbox.open(waits)
