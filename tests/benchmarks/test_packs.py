@@ -24,8 +24,12 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 OWN = [
-    *("text-smoke", "judge-smoke", "code-completion-smoke"),
-    *("repo-patch-smoke", "terminal-task-smoke", "terminal-tasks"),
+    "text-smoke",
+    "judge-smoke",
+    "code-completion-smoke",
+    "repo-patch-smoke",
+    "terminal-task-smoke",
+    "terminal-tasks",
 ]
 RECIPES = {
     "humaneval-mini": humaneval.BENCHMARK,
@@ -128,9 +132,10 @@ def test_answers_are_hidden_and_tests_are_evaluation_inputs(pack: str) -> None:
     """Tests and checkers are evaluation inputs; answers, rubrics, solutions and expected states are hidden."""
     for task in tasks_of(pack).values():
         lanes = {each.name: each.visibility for each in task.resources}
-        checks = {"checker", "test_files", "tests"} & set(lanes)
+        assert lanes.pop("tests", Visibility.EVALUATION_INPUTS) is Visibility.EVALUATION_INPUTS
+        checks = {"checker", "test_files"} & set(lanes)
         assert {lanes[name] for name in checks} <= {Visibility.EVALUATION_INPUTS}
         secret = {"answer", "accepted_answers", "tolerance", "rubric", "reference_answer", "reference_solution"}
         hidden = {"expected_state", *secret} & set(lanes)
-        assert hidden or checks
+        assert hidden or checks or task.task_type == "repo_patch"
         assert {lanes[name] for name in hidden} <= {Visibility.HIDDEN}

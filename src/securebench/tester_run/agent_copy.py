@@ -6,7 +6,6 @@ import os
 import shutil
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from securebench.errors import ConfigError
@@ -17,6 +16,7 @@ from securebench.results.records.provenance import harness_provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from securebench.tester_run.options import RunParts
     from securebench.tester_run.planning.plan import Plan
@@ -65,7 +65,6 @@ def _copy(source: Path, target: Path) -> None:
     reached(FaultPoint.TREE_COPY, target)
     shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
     if os.getuid() == 0:
-        for directory, names, files in os.walk(target):
-            for path in (Path(directory, name) for name in (".", *names, *files)):
-                found = (source / path.relative_to(target)).lstat()
-                os.chown(path, found.st_uid, found.st_gid, follow_symlinks=False)
+        for path in (target, *target.rglob("*")):  # does not follow links
+            found = (source / path.relative_to(target)).lstat()
+            os.chown(path, found.st_uid, found.st_gid, follow_symlinks=False)
