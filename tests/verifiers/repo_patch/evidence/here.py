@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -147,16 +148,17 @@ class _Process:
         argv = [word.replace(GUEST, str(GUEST_FILES)) for word in command.argv]
         out = bytearray()
         with (self.root.parent / f"{self.root.name}.stderr").open("w+b") as errors:
-            with subprocess.Popen(argv, cwd=self.root, env=environment, stdin=-1, stdout=-1, stderr=errors) as process:
+            with subprocess.Popen(
+                argv, bufsize=0, cwd=self.root, env=environment, stdin=-1, stdout=-1, stderr=errors
+            ) as process:
                 assert process.stdin is not None
                 assert process.stdout is not None
                 process.stdin.write(command.stdin)
-                process.stdin.flush()
                 while chunk := os.read(process.stdout.fileno(), 65536):
                     out += chunk
                     answer = reply((Stream.STDOUT, chunk))
                     if answer:
-                        process.stdin.write(answer)
-                        process.stdin.flush()
+                        with suppress(BrokenPipeError):  # a cheat has ended the process
+                            process.stdin.write(answer)
             errors.seek(0)
             return CommandResult(exit_code=process.returncode, stdout=bytes(out), stderr=errors.read())
