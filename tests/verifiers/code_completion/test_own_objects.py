@@ -46,6 +46,14 @@ HONEST = {
             "p += 1\nassert p == P(4) and f(4) == p"
         ),
     ),
+    "a dataclass after a callback got a value that cannot be sent": (
+        (
+            "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\ndef f(g):\n    deep = []\n"
+            "    for _ in range(10_000): deep = [deep]\n    try: g([P(1), deep])\n    except ValueError: return 0\n"
+            "def made(): return P(2)"
+        ),
+        "def g(x): return 1\nassert f(g) == 0\nassert made().x == 2",
+    ),
     "a dataclass without fields": (
         "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass P: pass\ndef f(): return P()",
         "assert f() == P()",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.guest.wire import Wire
 
 MAX_EXPORTS = 100_000
-"""The most objects of one side that the other side may refer to. Each is kept alive until the process ends."""
+"""The maximum number of one side's objects that the other side may refer to. They stay alive until the process ends."""
 _LONGEST_NAME = 200
 
 
@@ -84,7 +84,11 @@ class Peer:
         """
         with self._lock:
             exchange = Exchange(self)
-            message = exchange.pack(value)
+            try:
+                message = exchange.pack(value)
+            except (UncrossableError, ValueTooLargeError):
+                self.sent(arrives=False)
+                raise
             self._serial += 1
             serial = self._serial
             self._write(REQUEST, {"id": serial, "do": operation, "on": target, **message})
@@ -116,7 +120,7 @@ class Peer:
                 raise MalformedError("a reply without a request")
 
     def sent(self, *, arrives: bool) -> None:
-        """Note whether the message that was packed last is sent (``arrives``)."""
+        """Record that the message that was packed last was sent or, if ``arrives`` is false, that it never will be."""
 
     # Answering requests.
 
