@@ -6,8 +6,10 @@ Each attempt, with its entry in the catalogue of attacks, is defined in :mod:`se
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +17,14 @@ import pytest
 
 from securebench.limits import Limits
 from securebench.sandboxes.base import Mount, SandboxDriver
+from securebench.sandboxes.wrapping import WrappedDriver
 from securebench.testing.breakout import ATTEMPTS, EVIDENCE, USERS, AttemptOutcome, AttemptResult, break_out
 from securebench.testing.scripted_sandbox import DEFAULT_IMAGE, ScriptedDriver
 from weaker import has_all_memory
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
+    from securebench.sandboxes.base import Sandbox, SandboxSpec
     from securebench.sandboxes.docker.driver import DockerDriver
     from securebench.sandboxes.oci import OciDriver
     from securebench.testing.scripted_sandbox import ProgramContext
@@ -120,6 +124,23 @@ def test_a_sandbox_that_sees_the_host_is_found_out(driver: SandboxDriver, base_i
     assert escapes(found) == {*names, "the file of the host, afterwards"}
 
 
+class LeakyDriver(WrappedDriver):
+    """A driver whose sandboxes have the environment variables of this process."""
+
+    def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
+        """Create a sandbox with all variables of this process."""
+        leaky = replace(spec, environment={**spec.environment, **os.environ})
+        return super().create(leaky, persistent=persistent)
+
+
+@pytest.mark.every_driver
+def test_an_inherited_environment_is_found_out(driver: SandboxDriver, base_image: ResolvedImage) -> None:
+    """If a sandbox has the environment variables of the host, this is reported as an escape."""
+    names = ["inherit the host's environment variables"]
+    assert escapes(break_out(LeakyDriver(driver), base_image, names=names)) == set(names)
+    assert escapes(break_out(driver, base_image, names=names)) == set()
+
+
 @pytest.mark.every_driver
 def test_limits_that_are_too_wide_are_found_out(driver: SandboxDriver, base_image: ResolvedImage) -> None:
     """If the limit on open files is too high, the attempt to use up descriptors is reported as an escape."""
@@ -159,7 +180,9 @@ def judged(driver: ScriptedDriver, name: str) -> AttemptResult:
     return break_out(driver, driver.resolve_image(DEFAULT_IMAGE), names=[name])[0]
 
 
-@pytest.mark.parametrize("name", ["`bpf`: load a program", "use up memory", "overwrite the runtime as it enters"])
+@pytest.mark.parametrize(
+    "name", ["`bpf`: load a program", "use up memory", "overwrite the program of a runtime that enters the sandbox"]
+)
 @pytest.mark.parametrize("outcome", ["contained", "reached", "escaped", "unknown"])
 def test_the_answer_of_a_probe_is_taken(name: str, outcome: str) -> None:
     """The result of an attempt is what the probe printed for it."""
@@ -193,13 +216,17 @@ def test_a_probe_that_a_limit_ends_is_contained() -> None:
     assert found == AttemptResult("use up memory", AttemptOutcome.CONTAINED, "memory limit")
 
 
-@pytest.mark.parametrize("name", ["`bpf`: load a program", "use up memory", "overwrite the runtime as it enters"])
+@pytest.mark.parametrize(
+    "name", ["`bpf`: load a program", "use up memory", "overwrite the program of a runtime that enters the sandbox"]
+)
 def test_a_limit_before_an_attempt_is_never_contained(name: str) -> None:
     """An attempt that was not begun when a limit ended its program is unknown."""
     assert judged(limited(), name) == AttemptResult(name, AttemptOutcome.UNKNOWN, "not made: memory limit")
 
 
-@pytest.mark.parametrize("name", ["`bpf`: load a program", "overwrite the runtime as it enters"])
+@pytest.mark.parametrize(
+    "name", ["`bpf`: load a program", "overwrite the program of a runtime that enters the sandbox"]
+)
 def test_a_limit_during_an_attempt_that_needs_none_is_never_contained(name: str) -> None:
     """If a limit ends an attempt that is not meant to exhaust a resource, the attempt is unknown."""
     assert judged(limited(name), name) == AttemptResult(name, AttemptOutcome.UNKNOWN, "memory limit")

@@ -190,7 +190,7 @@ def _judged(attempt: BreakoutAttempt, result: CommandResult) -> AttemptResult:
 
 
 def _limit_of(result: CommandResult) -> str:
-    """Return the limit, SIGKILL or SIGXFSZ that ended the program; empty if it ended in another way."""
+    """Return the limit or signal (SIGKILL or SIGXFSZ) that ended the program; empty if it ended in another way."""
     for flag, limit in (
         (result.out_of_memory, "memory limit"),
         (result.output_limit_exceeded, "output limit"),

@@ -33,7 +33,7 @@ _VICTIM: Final = "securebench-victim"
 class HostEvidence:
     """A check of the host after all attempts.
 
-    ``means`` names the harm, ``entry`` the entry in the catalogue of attacks.
+    ``means`` names the harm, and ``entry`` is the entry in the catalogue of attacks.
     """
 
     name: str
@@ -45,13 +45,15 @@ EVIDENCE: Final = (
     HostEvidence("the file of the host, afterwards", "the host's files written", "I18"),
     HostEvidence("the host's kernel settings, afterwards", "settings of the kernel changed", "I18"),
     HostEvidence("the process of the host, afterwards", "the host's processes ended", "A05"),
-    HostEvidence("processes left, afterwards", "a process that survives the sandbox", "L10"),
+    HostEvidence("remaining processes, afterwards", "a process that survives the sandbox", "L10"),
     HostEvidence("SecureBench's memory, afterwards", "SecureBench made to run out of memory", "L17"),
 )
 
 
 class Target:
-    """A canary file, a victim process, and servers. As a context manager, it removes them at the end.
+    """A canary file, an environment variable, a victim process, and servers.
+
+    As a context manager, it removes them at the end.
 
     ``shared`` is a directory that sandboxes may write to.
     """
@@ -65,6 +67,10 @@ class Target:
         self.shared.mkdir()
         self.shared.chmod(0o777)
         self._secret = secrets.token_hex(16)
+        # A driver must not pass this variable to a sandbox, neither directly nor through programs that inherit it.
+        variable = f"SECUREBENCH_SECRET_{self._secret[:8]}"
+        os.environ[variable] = self._secret
+        self._stack.callback(os.environ.pop, variable, None)
         self._canary = self.directory / "canary.txt"
         self._canary.write_text(self._secret)
         self._canary.chmod(0o666)  # writable by anyone who can see it
@@ -94,7 +100,7 @@ class Target:
         yield "" if _harness_memory() - memory < _HARNESS_GROWTH else "grew"
 
     def close(self) -> None:
-        """Kill the victim, close the servers, and remove the directory."""
+        """Kill the victim, close the servers, and remove the variable and the directory."""
         self._stack.close()
 
     def __enter__(self) -> Self:
@@ -119,7 +125,10 @@ class Target:
         return victim
 
     def _remaining_processes(self) -> str:
-        """Wait for processes with the secret in their arguments to end. Return how many are left, if any, as text."""
+        """Wait until no process has the secret in its arguments, but not longer than :data:`_LEAVING_SECONDS`.
+
+        Return how many are left, if any, as text.
+        """
         deadline = time.monotonic() + _LEAVING_SECONDS
         while (left := list(self._processes())) and time.monotonic() < deadline:
             time.sleep(0.1)

@@ -55,9 +55,9 @@ class BreakoutAttempt(NamedTuple):
     ``function`` returns if the attempt worked. If not, it raises ``OSError``, :class:`Stopped` or another error that
     :func:`outcome_of` catches.
 
-    ``means`` is the consequence of success, ``entry`` the entry in the catalogue of attacks, ``staging`` the kind of
-    sandbox. An attempt with ``surface`` gains nothing alone: it checks whether a part of the kernel that was often used
-    to escape can be called at all. Such a call is harmless if the sandbox has its own kernel.
+    ``means`` is the consequence of success, ``entry`` is the entry in the catalogue of attacks, and ``staging`` is the
+    kind of sandbox. An attempt with ``surface`` gains nothing alone: it checks whether a part of the kernel that was
+    often used to escape can be called at all. Such a call is harmless if the sandbox has its own kernel.
     """
 
     name: str

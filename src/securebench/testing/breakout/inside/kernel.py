@@ -25,7 +25,7 @@ _WRITTEN = {
     "/proc/sys/kernel/core_pattern": ("a program run as the host's root at the next crash", "I18"),
     "/proc/sys/kernel/modprobe": ("a program run as the host's root when the kernel requests a module", "I18"),
     "/proc/sys/fs/binfmt_misc/register": ("a program run when the host starts a file of a certain format", "I18"),
-    "/proc/sys/vm/panic_on_oom": ("the host stopped at the next lack of memory", "I18"),
+    "/proc/sys/vm/panic_on_oom": ("a kernel panic when the host next runs out of memory", "I18"),
     "/proc/sys/net/ipv4/ip_forward": ("the sandbox's network changed", "I18"),
     "/proc/sysrq-trigger": ("the host restarted", "I18"),
     "/proc/irq/default_smp_affinity": ("the host's interrupts moved", "I18"),

@@ -98,7 +98,11 @@ def _vsock(_host: Host) -> None:
         opened.bind((_ANY_CID, _ANY_CID))
 
 
-@attempt("open a socket to the hypervisor with other bits that the kernel ignores", "the hypervisor reached", "I20")
+@attempt(
+    "open a socket to the hypervisor (`AF_VSOCK` with a high bit that the kernel ignores)",
+    "the hypervisor reached",
+    "I20",
+)
 def _vsock_of_64_bits(_host: Host) -> None:
     os.close(syscall("socket", 1 << 32 | _AF_VSOCK, int(socket.SOCK_STREAM), 0))
 

@@ -40,7 +40,7 @@ def _environment(host: Host) -> str:
     raise Stopped("not found")
 
 
-@attempt("find the host's environment variables in its own environment", "credentials of the host read", "J15")
+@attempt("inherit the host's environment variables", "credentials of the host read", "J15")
 def _own_environment(host: Host) -> str:
     for name, value in os.environ.items():
         if host.secret in value:
@@ -166,7 +166,7 @@ def _kill_first(_host: Host) -> None:
 
 
 @attempt(
-    "overwrite the runtime as it enters",
+    "overwrite the program of a runtime that enters the sandbox",
     "the host's runtime replaced, and run as root on the host",
     "I03",
     staging=ENTERED,
