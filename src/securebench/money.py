@@ -69,6 +69,9 @@ class TokenPrices:
         return cls(**{item.name: max(row[place] for row in rows) for place, item in enumerate(fields(cls))})
 
     def max_cost(self, input_tokens: int, output_tokens: int) -> int:
-        """Return the most that an answer can cost in micro-dollars: all its input at the highest price of input."""
+        """Return the most that so many tokens can cost in micro-dollars, rounded up.
+
+        Each input token is counted at the highest of the four input prices.
+        """
         dearest = max(self.input, self.cached_input, self.cache_write, self.cache_write_1h)
         return -(-(input_tokens * dearest + output_tokens * self.output) // _MILLION)

@@ -98,7 +98,8 @@ def mount_fault(mount: str, lane: Visibility) -> str:
 def colliding_mounts(mounts: Iterable[str]) -> tuple[str, str] | None:
     """Return the first two mounts that collide, or ``None`` if no mounts do.
 
-    Two mounts collide if they are equal or if one is below the other. Case and Unicode normalization are ignored.
+    Two mounts collide if they are equal or if one is below the other. Paths that differ only in case or Unicode
+    normalization count as equal.
     """
     seen: dict[str, str] = {}
     for mount in sorted(mounts, key=lambda path: path.count("/")):
@@ -130,7 +131,7 @@ def _names_fault(path: str) -> str:
     if fault := _character_fault(path):
         return fault
     if path.startswith("~") or _DRIVE.match(path):
-        return "has a first name that begins with '~' or a drive letter such as 'C:'"
+        return "has a first component that begins with '~' or with a drive letter such as 'C:'"
     if len(path.encode("utf-8")) > MAX_PATH_LENGTH:
         return f"is longer than {MAX_PATH_LENGTH} bytes"
     names = path.split("/")

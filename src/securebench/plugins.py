@@ -218,7 +218,7 @@ def agent_file(name: str) -> Path:
 
 
 def ignored_agents() -> dict[Path, str]:
-    """Return the files in the user's directory that declare no agent because of their names, with the reason."""
+    """Return the declarations in the user's directory that are ignored because of their names, each with the reason."""
     return {path: why for path in _files(agents_directory()) if (why := _name_fault(path))}
 
 

@@ -98,7 +98,7 @@ class RunStart(Event):
 class Resume(Event):
     """A run was resumed: ``kept`` of its ``planned`` trials do not run again.
 
-    ``redone`` trials had ended in an error and run again.
+    ``redone`` trials had ended in an error. They run again.
     """
 
     kind = EventKind.RESUME

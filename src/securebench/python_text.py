@@ -1,4 +1,4 @@
-"""Parsing Python from worker threads."""
+"""Thread-safe parsing of Python source code."""
 
 from __future__ import annotations
 

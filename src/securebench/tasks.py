@@ -166,7 +166,7 @@ class SecureBenchTask:
         return frozenset({self.environment.image or DEFAULT_IMAGE, *([own] if isinstance(own, str) else [])})
 
     def agent_view(self) -> AgentView:
-        """Return the view of a harness."""
+        """Return the view of this task that a harness gets."""
         return AgentView(
             task_id=self.id,
             family=self.task_type,
@@ -177,7 +177,7 @@ class SecureBenchTask:
         )
 
     def verifier_view(self) -> VerifierView:
-        """Return the view of a verifier."""
+        """Return the view of this task that a verifier gets."""
         return VerifierView(
             task_id=self.id,
             family=self.task_type,

@@ -101,7 +101,7 @@ def test_a_version_without_a_sha512_is_refused(npm: FakeNpm, registry: NpmRegist
     with pytest.raises(InfrastructureError, match="no sha512") as caught:
         registry.release(NAME, "1.2.3")
     assert caught.value.code == "agent-integrity"
-    assert "name a registry that has this hash" in str(caught.value.hint)
+    assert "to a registry that has this hash" in str(caught.value.hint)
     assert "PROXY" not in str(caught.value.hint)
 
 

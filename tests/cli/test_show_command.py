@@ -218,7 +218,7 @@ class TestDetail:
             "  Usage: 1,000 tokens in, 100 out, 3 turns, about $0.01",
             "  program: codex 0.169.0",
             "  settings.effort: high",
-            "  warning of the program: unknown model",
+            "  warning from the program: unknown model",
         ):
             assert line in done.stdout.splitlines()
 

@@ -155,7 +155,7 @@ def test_who_walks_makes_no_difference(mode: int) -> None:
         def close_and_walk() -> None:
             (root / "closed").mkdir(exist_ok=True)
             (root / "closed").chmod(mode)
-            assert _refused(root).offenders == ("closed: may not be read by its owner",)
+            assert _refused(root).offenders == ("closed: is not readable by its owner",)
 
         as_ordinary_user(close_and_walk)
         close_and_walk()

@@ -69,7 +69,7 @@ REFUSED = {
     "renamed and new": "diff --git a/f.txt b/g\nrename from f.txt\nrename to g\nnew file mode 100644\n",
     "half a rename": "diff --git a/f.txt b/f.txt\nrename from f.txt\n",
     "lines after the last": "--- a/f.txt\n+++ b/f.txt\n@@ -3 +3,2 @@\n-three\n+3\n\\ No newline at end of file\n+4\n",
-    "file made a link by its mode": "diff --git a/f.txt b/f.txt\nold mode 100644\nnew mode 120000\n",
+    "mode that turns a file into a link": "diff --git a/f.txt b/f.txt\nold mode 100644\nnew mode 120000\n",
 }
 """Patches that are refused, even if git or another tool would apply them."""
 
@@ -304,7 +304,7 @@ BOMBS = {
     "deep name": _new("d/" * 5000 + "x").encode(),
     "more than it says": b"diff --git a/z b/z\nnew file mode 100644\nGIT binary patch\n"
     + literal(b"\0" * MAX_CHANGED_BYTES).replace(b"literal %d" % MAX_CHANGED_BYTES, b"literal 5"),
-    "inflating size": b"diff --git a/z b/z\nnew file mode 100644\nGIT binary patch\nliteral 9999999999\nAxxxxx\n\n",
+    "huge declared size": b"diff --git a/z b/z\nnew file mode 100644\nGIT binary patch\nliteral 9999999999\nAxxxxx\n\n",
     "copies": b"".join(b"diff --git a/big b/%d\ncopy from big\ncopy to %d\n" % (n, n) for n in range(100)),
 }
 

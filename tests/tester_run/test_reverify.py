@@ -540,7 +540,7 @@ def test_nothing_is_written_below_the_run(name: str, root: Path) -> None:
     run(root)
     (root / "link").symlink_to("results")
     before = tree(root / "results")
-    with pytest.raises(ConfigError, match="only read"):
+    with pytest.raises(ConfigError, match="must not be changed"):
         again(root, output_dir=root / name)
     assert tree(root / "results") == before
 

@@ -108,7 +108,7 @@ def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
     [("a", "a"), ("a", "a/b"), ("a/b", "a"), ("a", "A"), ("A/b", "a"), ("caf\u00e9", "cafe\u0301"), ("ﬁ", "fi")],
 )
 def test_paths_that_collide_are_refused(one: str, other: str) -> None:
-    """K14: equal paths, and a path below another, are refused. Letter case and Unicode normalization are ignored."""
+    """K14: equal paths, and a path below another, are refused, whatever their case and Unicode normalization."""
     with pytest.raises(PathPolicyError, match="collide"):
         require_apart([one, "between", other])
 

@@ -77,7 +77,8 @@ def _template(text: str) -> str:
 def _require_condition(text: str, condition: str = "") -> str:
     """Return ``text``. Refuse placeholders of optional settings, except those of the setting ``condition``.
 
-    :data:`EXTRA_ARGUMENTS` is always refused: the caller handles the only case in which it is allowed.
+    :data:`EXTRA_ARGUMENTS` is always refused. It is allowed only as an argument of its own, which the caller does not
+    pass to this function.
     """
     for name in _PLACEHOLDER.findall(text):
         setting = _VALUE_FORM.sub("", name)
@@ -151,8 +152,8 @@ EventPath: TypeAlias = Annotated[str, matching(_EVENT_PATH, "a path such as mess
 class PlatformPackage(WireModel):
     """The npm package for one platform.
 
-    ``package`` is its name, by default that of the main package. A version of this package is a version of the
-    program, followed by ``suffix``. ``interpreter`` is the loader that an image must have, empty for a static program.
+    ``package`` is its name, by default that of the main package. Its version is the program's version with ``suffix``
+    appended. ``interpreter`` is the loader that an image must have, empty for a static program.
     """
 
     package: Maybe[Annotated[str, matching(_PACKAGE, "the name of an npm package")]] = None

@@ -94,7 +94,7 @@ class NpmRegistry:
             raise InfrastructureError(
                 f"{self} has no sha512 hash of {what}, so the archive cannot be checked",
                 code="agent-integrity",
-                hint=f"name a registry that has this hash in {REGISTRY_VARIABLES[0]}; {_OFFLINE}",
+                hint=f"set {REGISTRY_VARIABLES[0]} to a registry that has this hash; {_OFFLINE}",
             )
         return PackageRelease(found, integrity)
 

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from securebench.fs.walk import TreeEntry
 
 MAX_ASSET_FILES: Final = 10_000
-"""The most files and directories in one referenced directory, and in everything that one task references together.
+"""The maximum number of files and directories in one referenced directory, and in all that a task references together.
 
 All of it is copied for each task.
 """
 
 MAX_ASSET_BYTES: Final = 256 * MIB
-"""The most bytes of one referenced file or directory, and of everything that one task references together.
+"""The maximum size of one referenced file or directory, and of all that one task references together, in bytes.
 
 All of it is copied for each task; larger data belongs in the image.
 """

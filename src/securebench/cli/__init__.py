@@ -34,7 +34,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "keys": "Make and show the keys that sign runs.",
     "validate": "Check a benchmark pack and report errors with locations.",
     "digest": "Print the public digests of a pack and its rows.",
-    "doctor": "Check what this machine supports, and how to fix problems.",
+    "doctor": "Check what this machine supports, and show how to fix problems.",
     "audit": "Run known attacks against this installation.",
     "images": "Build and list sandbox images.",
     "agents": "Install and list agent programs.",
@@ -90,7 +90,7 @@ def _similar_command(name: str) -> str:
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="securebench")
 def cli() -> None:
-    """Run benchmark packs against AI agents, and judge the results out of the agents' reach.
+    """Run benchmark packs against AI agents, and judge the results where the agents cannot interfere.
 
     Start with 'securebench validate PACK' and 'securebench run --config tester.yaml'.
     """
@@ -108,7 +108,8 @@ def main() -> None:
 def process() -> None:
     """Run the command line as the main program.
 
-    After the command, an interrupt ends the process at once. While Python unloads its modules, an interrupt is ignored.
+    After the command, an interrupt ends the process at once. Later, while Python unloads its modules, interrupts are
+    ignored.
     """
     codes = [EXIT_DEFECT]
     atexit.register(_end_beside_threads, codes)  # registered first, so it runs after all other exit functions

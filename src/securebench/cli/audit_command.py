@@ -43,7 +43,7 @@ _STYLES: Final[Mapping[str, str]] = {
     "entries",
     multiple=True,
     metavar="ID",
-    help="Run only entries of the catalogue whose id matches, such as 'B*'. Repeatable.",
+    help="Run only the entry with this id, or all entries that match a pattern such as 'B*'. Repeatable.",
 )
 @click.option("--image", metavar="NAME", help="The image for sandboxes. It must contain python3.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")

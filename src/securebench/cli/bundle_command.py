@@ -38,7 +38,7 @@ def command(directory: Path, output: Path) -> None:
     The bundle has what a reader needs: the description of the run, its records, candidates, trajectories and egress
     log, and its signature. It has no workspaces and no commitment key. Two bundles of the same run are identical.
 
-    Exit codes: 0 written, 1 not written, for example because DIR has no run, or because a run is in progress there.
+    Exit codes: 0 written; 1 not written, for example because DIR has no run, or because a run is in progress there.
     """
     from securebench.cli.export_command import replaced_output
     from securebench.plurals import counted

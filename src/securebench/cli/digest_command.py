@@ -49,7 +49,7 @@ def command(pack: Path, tasks: Path | None, run: Path | None, commitment_key: Pa
     to test guesses of the answers. To compare hidden content, the command needs the run's commitment key. Give that key
     only to people who have the pack.
 
-    Exit codes: 0 everything that was compared agrees, 1 something differs, or PACK or DIR cannot be read.
+    Exit codes: 0 everything that was compared agrees; 1 something differs, or PACK or DIR cannot be read.
     """
     from securebench.cli.pack_argument import load_pack
 
@@ -72,7 +72,7 @@ def _matches(pack: BenchmarkPack, directory: Path, key: Path | None) -> dict[str
     """Compare the run with the pack. Return the pack's result under ``""``, and that of each row under its id.
 
     The result is ``None`` for a row without a record in the run. If a row has several records, the first difference
-    is returned. A task of the run that the pack does not have is returned, too, with the result ``Match.OTHER_PUBLIC``.
+    is returned. A task of the run that is not in the pack is returned, too, with the result ``Match.OTHER_PUBLIC``.
     """
     from securebench.results.read import read_run
     from securebench.results.run_directory.pack_match import Match, match_pack, match_row
@@ -101,8 +101,7 @@ def _commitment(directory: Path, key: Path | None) -> Commitment | None:
 def _lines(pack: BenchmarkPack, matches: Mapping[str, Match | None] | None) -> list[tuple[str, ...]]:
     """Return a line for the pack and one for each row: digest, ``pack`` or ``row``, id, and the comparison with a run.
 
-    Without a run, the lines have no comparison. Tasks of the run that the pack does not have come last, without a
-    digest.
+    Without a run, the lines have no comparison. Tasks of the run that are not in the pack come last, without a digest.
     """
     from securebench.printable import printable_line
 

@@ -1,4 +1,4 @@
-"""``securebench doctor``: check what this machine supports, and how to fix problems."""
+"""``securebench doctor``: check what this machine supports, and show how to fix problems."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Examples:
 @command.command(short_help="Make a key.", epilog=EXAMPLES)
 @_FILE
 @passphrase_option
-@click.option("--no-passphrase", is_flag=True, help="Do not ask for a passphrase: the key is not encrypted.")
+@click.option("--no-passphrase", is_flag=True, help="Do not ask for a passphrase, and do not encrypt the key.")
 @_JSON
 def new(file: Path | None, *, passphrase_file: Path | None, no_passphrase: bool, as_json: bool) -> None:
     """Write a new private key to FILE, and its public key to FILE.pub. Existing files are never overwritten.

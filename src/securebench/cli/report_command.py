@@ -23,7 +23,7 @@ def command(directories: tuple[Path, ...], output: Path) -> None:
 
     DIR is the directory of a run or a suite. The page is self-contained: it loads nothing and runs no script.
 
-    Exit codes: 0 written, 1 not written, for example because a DIR has no run or suite, or is damaged.
+    Exit codes: 0 written; 1 not written, for example because a DIR has no run or suite, or is damaged.
     """
     from securebench.printable import printable_line
     from securebench.report.extras import require

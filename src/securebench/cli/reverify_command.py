@@ -49,7 +49,7 @@ Examples:
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="A tester YAML with the settings of extensions: verifiers and the driver.",
+    help="A tester YAML that configures each verifier or driver that is an extension.",
 )
 @click.option("-o", "--output-dir", type=click.Path(path_type=Path), help="Write here.  [default: DIR.reverified]")
 @click.option("--resume", is_flag=True, help="Continue an earlier 'reverify' of the same run.")
@@ -69,8 +69,8 @@ def command(ctx: click.Context, /, directory: Path, **flags: Any) -> None:
     DIR is only read. The new verdicts are written to a new run directory. The pack must be the one that the run used.
     Differences in driver, image or versions are reported.
 
-    Exit codes: 0 all verdicts are the same, 1 an error, such as a pack that differs, 2 wrong usage, 3 some trials were
-    not judged again or the new run has another problem, 4 some verdicts differ, 130 interrupted.
+    Exit codes: 0 all verdicts are the same; 1 an error, such as a pack that differs; 2 wrong usage; 3 some trials were
+    not judged again, or the new run has another problem; 4 some verdicts differ; 130 interrupted.
     """
     with signals_interrupt():
         result = _reverify(directory, flags)

@@ -54,7 +54,7 @@ class NumberRange(click.FloatRange):
 
 
 class Workers(click.ParamType[Any]):
-    """The largest number of tasks that run at once, or ``auto``."""
+    """The maximum number of tasks that run at once, or ``auto``."""
 
     name = "workers"
 
@@ -150,10 +150,11 @@ def known_extension(_ctx: click.Context, option: click.Parameter, name: str | No
 def command(ctx: click.Context, /, config_argument: Path | None, config_option: Path | None, **flags: Any) -> None:
     """Run a benchmark pack against an agent, or run a suite: several agents on several packs.
 
-    CONFIG is the tester YAML or the suite file. Exit codes: 0 every task has a verdict or is pending, 1 an error, such
-    as an invalid configuration, 2 wrong usage, 3 a task ended in an infrastructure error or the run has another
-    problem, 4 with --fail-under: the pass rate is too low or no task has a verdict, 5 the run reached its budget,
-    130 interrupted.
+    CONFIG is the tester YAML or the suite file.
+
+    Exit codes: 0 every task has a verdict or is pending; 1 an error, such as an invalid configuration; 2 wrong usage;
+    3 a task ended in an infrastructure error, or the run has another problem; 4 only with --fail-under: the pass rate
+    is too low, or no task has a verdict; 5 the run reached its budget; 130 interrupted.
     """
     config = _only_one(config_argument, config_option)
     if flags["address"] is not None and flags["executor"] not in (None, "ray"):

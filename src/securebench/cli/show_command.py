@@ -53,7 +53,7 @@ def command(ctx: click.Context, /, directory: Path, task_id: str | None, *, as_j
     option asks for it, otherwise the summary. For the output directory of a suite, the leaderboard of its runs is
     shown.
 
-    Exit codes: 0 shown, 1 DIR has no run or suite, or is damaged, or there is no such task, 2 wrong usage.
+    Exit codes: 0 shown; 1 DIR has no run or suite, or is damaged, or there is no such task; 2 wrong usage.
     """
     from securebench.results.read import read_run
     from securebench.results.suite import read_suite

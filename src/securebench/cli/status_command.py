@@ -42,7 +42,7 @@ def command(ctx: click.Context, /, directory: Path, *, watch: bool, as_json: boo
     DIR is the output directory of a run, which may be in progress in another terminal. Its files are only read. For
     the output directory of a suite, one line for each of its runs is shown.
 
-    Exit codes: 0 shown, 1 DIR has no run or suite, or is damaged, 2 wrong usage, 3 only with --watch: the run has
+    Exit codes: 0 shown; 1 DIR has no run or suite, or is damaged; 2 wrong usage; 3 only with --watch: the run has
     ended, and some tasks did not run or ended in an infrastructure error.
     """
     from rich.console import Console

@@ -57,9 +57,9 @@ def command(directory: Path, *, as_json: bool, **options: Any) -> None:
     DIR is the directory of a run or a suite, or a bundle, which is a file that 'securebench bundle' made. The command
     only reads files: it needs no network and no sandboxes, and works on any machine.
 
-    Exit codes: 0 no check failed, 1 DIR or a file that an option names cannot be used, 2 wrong usage. Otherwise the
-    smallest code of the checks that failed: 10 damaged files, 11 the chain of records, 12 the closing of the run, 13
-    candidates, 14 contradictions, 15 the pack, 16 the signature, 17 a run that was not closed, 18 an older format.
+    Exit codes: 0 no check failed; 1 DIR or a file that an option names cannot be used; 2 wrong usage. Otherwise the
+    smallest code of the checks that failed: 10 damaged files; 11 the chain of records; 12 the closing of the run; 13
+    candidates; 14 contradictions; 15 the pack; 16 the signature; 17 a run that was not closed; 18 an older format.
     """
     from securebench.audit.run.bundle_file import require_exact
     from securebench.audit.run.report import CheckKind, RunReport

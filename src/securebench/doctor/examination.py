@@ -24,7 +24,8 @@ SANDBOX_SECONDS: Final = 20.0
 """Additional seconds for creating a sandbox, which is slow on a busy machine and needed for choosing a driver."""
 
 _GRACE: Final = 0.4
-"""Minimum seconds for choosing a driver after the oci driver's check: the choice creates another sandbox."""
+"""The check that chooses a driver creates another sandbox. It has at least this many seconds after the oci driver's
+check has ended."""
 
 _OCI: Final = "oci_driver"
 _DRIVER: Final = "driver"

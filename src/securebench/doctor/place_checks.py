@@ -70,7 +70,7 @@ def agents(machine: Machine) -> Finding:
     except SecureBenchError as error:
         meaning, fix = "runs with a missing agent program cannot start", "securebench agents install --from FILE"
         return Finding("agents", State.MISSING, f"{found}, and {error.message}", meaning, fix)
-    return Finding("agents", State.OK, f"{found}; {answers} answers", "runs install missing programs automatically")
+    return Finding("agents", State.OK, f"{found}; {answers} answers", "a run installs the program that it needs")
 
 
 def build_tools(machine: Machine) -> Finding:

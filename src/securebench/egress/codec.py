@@ -31,7 +31,7 @@ def plan_to_json(plan: EgressPlan) -> dict[str, Any]:
 
 
 def plan_from_json(found: Mapping[str, Any]) -> EgressPlan:
-    """Return the plan in a frame."""
+    """Return the plan that a frame contains."""
     relay = found["relay"]
     return EgressPlan(domains=tuple(found["domains"]), relay=relay_from_json(relay) if relay else None)
 
@@ -42,7 +42,7 @@ def relay_to_json(plan: RelayPlan) -> dict[str, Any]:
 
 
 def relay_from_json(found: Mapping[str, Any]) -> RelayPlan:
-    """Return the relay plan in a frame."""
+    """Return the relay plan that a frame contains."""
     named = {"provider": Provider(found["provider"]), "key_form": KeyForm(found["key_form"])}
     timeouts = ProviderTimeouts(**found["timeouts"])
     prices = TokenPrices(**found["prices"]) if found["prices"] else None
@@ -58,7 +58,7 @@ def settings_to_json(rules: ProxyRules, caps: Caps) -> dict[str, Any]:
 
 
 def settings_from_json(found: Mapping[str, Any]) -> tuple[ProxyRules, Caps]:
-    """Return the settings in a gateway's first frame."""
+    """Return the settings that a gateway's first frame contains."""
     rules = ProxyRules(
         names={name: tuple(addresses) for name, addresses in found["names"].items()},
         ports={int(port): other for port, other in found["ports"].items()},
@@ -77,7 +77,7 @@ def report_to_json(report: EgressReport) -> dict[str, Any]:
 
 
 def report_from_json(found: object) -> EgressReport:
-    """Return the report in a frame. Raises :class:`FrameError` if it is invalid."""
+    """Return the report that a frame contains. Raises :class:`FrameError` if it is invalid."""
     report = _object(found)
     relay = None if report.get("relay") is None else _relay_report(_object(report["relay"]))
     return EgressReport(
@@ -94,7 +94,7 @@ def probe_to_json(report: ProbeReport) -> dict[str, Any]:
 
 
 def probe_from_json(found: object) -> ProbeReport:
-    """Return the probe report in a frame. Raises :class:`FrameError` if it is invalid."""
+    """Return the probe report that a frame contains. Raises :class:`FrameError` if it is invalid."""
     report = _object(found)
     return ProbeReport(
         trouble=_trouble(report.get("trouble")),

@@ -51,7 +51,11 @@ _H11: Final = str(Path(h11.__file__).resolve().parents[1])
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The gateway's last answer for a session: the value of its key ``is``, the reason for a failure, the report."""
+    """The gateway's last answer for a session.
+
+    ``kind`` is the value of its key ``is``, such as ``opened``. ``why`` is the reason for a failure, and ``report`` is
+    the session's report, if any.
+    """
 
     kind: str = ""
     why: str = ""

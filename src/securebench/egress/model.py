@@ -148,7 +148,7 @@ class RelayReport:
     micro_usd: int | None = None
     """The price of all answers in millionths of a US dollar; ``None`` if the prices are not known."""
     unreported_tokens: int = 0
-    """The most tokens that incomplete answers may have used beyond ``input_tokens`` and ``output_tokens``.
+    """The maximum number of tokens that incomplete answers may have used beyond ``input_tokens`` and ``output_tokens``.
 
     The budget is charged for them.
     """

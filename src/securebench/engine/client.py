@@ -76,10 +76,11 @@ class Engine:
             ) from error
 
     def hijack(self, path: str, body: Mapping[str, Any] | None = None) -> socket.socket:
-        """POST to ``path``, given without the API version. Take over the connection, as attach and exec start require.
+        """POST to ``path``, given without the API version, and take over the connection.
 
-        Returns the non-blocking connection, from which the whole stream can be read. The SDK's own method loses data
-        that arrives in one packet with the header. Raises the errors of :meth:`doing`.
+        The calls ``attach`` and ``exec/start`` need this. Returns the non-blocking connection, from which the whole
+        stream can be read. The SDK's own method loses data that arrives in one packet with the header. Raises the
+        errors of :meth:`doing`.
         """
         what = f"open a stream on {path}"
         with self.doing(what):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
 
 _SHOWN: Final = 2000
-"""The most bytes of output, and the most characters of a command, in one event."""
+"""The maximum number of bytes of output, and of characters of a command, in one event."""
 
 
 class ObservedDriver(WrappedDriver):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _WORK: Final = ("trajectory", "usage", "failed_tries")
 
 CANDIDATE_CAP: Final = 1024 * 1024
-"""The most characters of a candidate in a record. The whole candidate is in ``candidates/`` of the run."""
+"""The maximum number of characters of a candidate in a record. The whole candidate is in ``candidates/`` of the run."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,10 @@ class TaskOutcome:
     agent_result: AgentResult | None = None
     """The result of the agent's last try, or of an earlier attempt if only verification runs."""
     failed_tries: list[dict[str, JsonValue]] = field(default_factory=list)
-    """The tries that an infrastructure failure ended, each with its error and any known outcome, usage, trajectory."""
+    """The tries that ended with an infrastructure failure.
+
+    Each has its error and, if known, its outcome, usage and trajectory.
+    """
     spent: Usage = field(default_factory=Usage)
     """The usage of all tries of this attempt."""
     is_verified_again: bool = False

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MOST: Final = 32
-"""The most directory trees that wait to be removed. If there are more, tasks wait until one has been removed."""
+"""The maximum number of directory trees that wait to be removed.
+
+If there is one more, its task waits until a tree has been removed.
+"""
 
 
 class Removals:

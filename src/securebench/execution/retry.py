@@ -29,8 +29,8 @@ MAX_RETRY_AFTER: Final = 120.0
 """The longest ``Retry-After`` in seconds that a task waits for. With a longer one, the task is left to ``--resume``."""
 
 _FINAL: Final = frozenset({"provider-refused", "provider-rejected", "judge-unfit", "judge-budget"})
-"""Error codes that are not retried. A retry does not help if a key or model was rejected or a budget is used up, and
-an unfit judge was already asked several times."""
+"""Error codes that are not retried. A retry does not help if a key or model was rejected or a budget is used up.
+An unfit judge has already been asked several times."""
 
 _chance = random.SystemRandom()
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Chunk, ExitState
 
 _END: Final = 32 * 1024
-"""The most bytes that are kept from the beginning of each stream, and also from its end."""
+"""The maximum number of bytes that are kept from the beginning of each stream, and also from its end."""
 _ALL: Final = MIB
-"""The most characters that are kept from the output of one verification."""
+"""The maximum number of characters that are kept from the output of one verification."""
 
 
 class VerifierOutput:

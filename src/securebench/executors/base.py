@@ -99,7 +99,7 @@ class RemoteWorker(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Remove what killed workers left, prepare the run, and check that sandboxes on this machine are isolated.
+        """Clean up after killed workers, prepare the run, and check that sandboxes on this machine are isolated.
 
         Raises :class:`InfrastructureError`, and :class:`ConfigError` if anything that could affect a verdict differs
         between this process and the one that coordinates the run.

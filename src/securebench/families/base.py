@@ -83,7 +83,7 @@ class Family:
     file_fields: frozenset[str] = field(init=False)
     """The eval fields that accept file references."""
     mounted_file_fields: frozenset[str] = field(init=False)
-    """The eval fields whose value is data, unless it is a file reference with a mount."""
+    """The eval fields for arbitrary data, where only an object with a path and a mount is a file reference."""
 
     def __post_init__(self) -> None:
         marks = {name: info.metadata for name, info in self.eval_model.model_fields.items()}

@@ -17,11 +17,11 @@ MAX_TIMEOUT_SECONDS: Final = 86_400.0
 """The longest time limit that a row may set: one day."""
 
 MAX_ARGUMENTS: Final = 256
-"""The most arguments of one command."""
+"""The maximum number of arguments of one command."""
 
 
 MAX_ID_LENGTH: Final = 200
-"""The most characters of an id, which appears in every record and progress line."""
+"""The maximum number of characters in an id, which appears in every record and progress line."""
 
 
 def _identifier(text: str) -> str:
@@ -79,7 +79,7 @@ def _directory(path: str) -> str:
 
 def _dangerous_command(name: str) -> str:
     if name not in DANGEROUS_COMMANDS:
-        raise refusal("command-unknown", "is not a known dangerous command", did_you_mean(name, DANGEROUS_COMMANDS))
+        raise refusal("command-unknown", "must be a known dangerous command", did_you_mean(name, DANGEROUS_COMMANDS))
     return name
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from securebench.tasks import Environment
 
 MAX_PHRASES: Final = 1000
-"""The most phrases in one list of a rubric."""
+"""The maximum number of phrases in one list of a rubric."""
 
 
 class FreeResponseInput(WireModel):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MODEL_GRADED: Final = "model_graded"
 
 MAX_VOTES: Final = 15
-"""The most votes of the judge on one response. More votes cost more, but hardly change a verdict."""
+"""The maximum number of votes of the judge on one response. More votes cost more, but hardly change a verdict."""
 
 DEFAULT_VOTES: Final = 3
 DEFAULT_BYTES: Final = 20_000

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from securebench.tasks import Environment
 
 MAX_CHOICES: Final = 100
-"""The most choices of a question: more than any benchmark has, and few enough to label."""
+"""The maximum number of choices of a question: more than any benchmark has, and few enough to label."""
 
 
 Answer: TypeAlias = str | int | float

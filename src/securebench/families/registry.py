@@ -133,7 +133,10 @@ def structure_fields(family: str) -> list[str]:
 
 
 def strings(value: JsonValue) -> Iterator[str]:
-    """Yield every string in ``value`` except keys, and the JSON of every list or object with more than one element."""
+    """Yield every string in ``value`` except keys.
+
+    Also yield the JSON of every list or object with more than one element.
+    """
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from securebench.tasks import Environment
 
 MAX_PATTERNS: Final = 1000
-"""The most path patterns in one list of a policy."""
+"""The maximum number of path patterns in one list of a policy."""
 
 
 def _pattern(pattern: str) -> str:
@@ -31,11 +31,11 @@ def _pattern(pattern: str) -> str:
 
 
 MAX_TEST_IDS: Final = 100_000
-"""The most test ids in one list of a row."""
+"""The maximum number of test ids in one list of a row."""
 
 _RECOGNIZED: Final = (
     "the command must start one test runner and nothing else: pytest, python -m unittest, tests/runtests.py, "
-    "manage.py test or bin/test. Only a command of pytest may select single tests"
+    "manage.py test or bin/test. Only a pytest command may select single tests"
 )
 """What to do about a command that can only be judged by its exit code."""
 

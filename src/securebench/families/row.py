@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_IMAGE_LENGTH: Final = 512
-"""The most characters of an image reference. Registries allow 255 for the name and 128 for the tag."""
+"""The maximum number of characters in an image reference. Registries allow 255 for the name and 128 for the tag."""
 
 MAX_ASSETS: Final = 1000
-"""The most asset objects of one row."""
+"""The maximum number of asset objects of one row."""
 
 _IMAGE = re.compile(
     r"""(?xa) (?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/)?          # registry

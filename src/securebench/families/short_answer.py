@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from securebench.tasks import Environment
 
 MAX_ACCEPTED_ANSWERS: Final = 1000
-"""The most accepted spellings of one answer."""
+"""The maximum number of accepted spellings of one answer."""
 
 
 class ShortAnswerInput(WireModel):

@@ -79,7 +79,7 @@ class AppendLog:
     def append(self, line: bytes) -> bool:
         """Write ``line``, which ends in a newline. Return ``False`` and write nothing if the log would be too large.
 
-        Raises :class:`StorageError` and then leaves the file as it was before.
+        If this raises :class:`StorageError`, the file is as it was before.
         """
         if self._limit is not None and self.size + len(line) > self._limit:
             return False

@@ -20,15 +20,15 @@ class ArchiveLimits:
     """
 
     bytes: int = 64 * GIB
-    """The most bytes of the archives of all layers together, uncompressed. This also limits the files in them."""
+    """The maximum uncompressed size in bytes of all layers together. This also limits the total size of their files."""
     members: int = 2_000_000
-    """The most members of all layers together."""
+    """The maximum number of members of all layers together."""
     depth: int = 256
-    """The most names in the path of a member."""
+    """The maximum number of names in the path of a member."""
     header: int = MIB
-    """The most bytes of the extended headers of one member, which contain long names and attributes."""
+    """The maximum size in bytes of the extended headers of one member, which contain long names and attributes."""
     ratio: int = 200
-    """The most bytes that a compressed byte may expand to. Ignored until ``ratio_floor`` bytes are expanded."""
+    """The maximum expansion: bytes per compressed byte. Ignored until ``ratio_floor`` bytes are expanded."""
     ratio_floor: int = GIB
 
 

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, even after a crash, and the errors of a disk."""
+"""Write files that are never partial, even after a crash, and explain disk errors."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_LINKS: Final = 40
-"""The most links that are followed in one path: the kernel's limit."""
+"""The maximum number of links that are followed in one path: the kernel's limit."""
 
 
 class StuckError(Exception):

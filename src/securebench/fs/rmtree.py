@@ -59,9 +59,9 @@ def make_private_directory(path: Path) -> None:
 
 
 def remove_private_directory(path: Path) -> None:
-    """Remove a directory that :func:`make_private_directory` created, with everything in it. It may be missing.
+    """Remove a directory that :func:`make_private_directory` created, and the directories in it. It may be missing.
 
-    Raises the errors of :func:`remove_tree`, which refuses a file that is directly in ``path``.
+    Raises the errors of :func:`remove_tree`, also if ``path`` directly contains a file other than its marker.
     """
     with storage_errors(path):
         if not path.is_dir():
@@ -124,9 +124,10 @@ def _foreign(path: Path, problem: str) -> StorageError:
 
 
 def remove_entry(parent: int, name: str | bytes) -> None:
-    """Remove ``name`` from the directory ``parent`` (a descriptor), with everything in it. It may be missing.
+    """Remove the file or directory ``name``, and everything in it, from the directory ``parent`` (a descriptor).
 
-    Raises :class:`StorageError` (``workspace-stuck``) if something in it cannot be removed, and ``OSError``.
+    If ``name`` does not exist, nothing happens. Raises :class:`StorageError` (``workspace-stuck``) if ``name`` or
+    something in it cannot be removed, and ``OSError``.
     """
     with suppress(FileNotFoundError):
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)

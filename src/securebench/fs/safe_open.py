@@ -25,7 +25,7 @@ OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 _READ_DIRECTORY = stat.S_IRUSR | stat.S_IXUSR
-_CLOSED = "may not be read by its owner"
+_CLOSED = "is not readable by its owner"
 
 
 class TreeRefusal(StrEnum):

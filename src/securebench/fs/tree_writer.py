@@ -89,7 +89,7 @@ class TreeWriter:
         os.mkfifo(name, _FILE_MODE, dir_fd=parent)
 
     def make_directory(self, path: bytes, mode: int = _DIRECTORY_MODE, *, keep_owner: bool = False) -> None:
-        """Create the directory ``path``. If ``mode`` lacks a right of the owner, :meth:`finish` sets the mode."""
+        """Create the directory ``path``. Until :meth:`finish`, ``mode`` takes no rights from its owner."""
         parent, name = self._parent(path)
         os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
         if mode & stat.S_IRWXU != stat.S_IRWXU:
@@ -134,7 +134,7 @@ class TreeWriter:
         return self._here, name
 
     def _directory(self, parts: list[bytes]) -> int:
-        """Return a descriptor of the directory at ``parts``. Create missing directories for the owner."""
+        """Return a descriptor of the directory at ``parts``. Create missing directories, owned by ``owner``."""
         directory = os.dup(self._root)
         try:
             for part in parts:
@@ -166,7 +166,7 @@ class TreeWriter:
 
 
 def _for_everybody(mode: int) -> int:
-    """Return the mode bits that give group and others the rights of the owner, and the right to write."""
+    """Return the mode bits that give group and others the owner's rights, and always the right to write."""
     return (mode >> 6 & 0o7) * 0o011 | 0o022
 
 

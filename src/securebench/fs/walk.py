@@ -111,7 +111,8 @@ class TreeEntry:
     """One entry below the root.
 
     ``descriptor``: an open file, valid until the next entry is requested; -1 if the entry is not an open file.
-    ``target``: the target of a link. ``opaque``: whether a directory of a layer hides its content in the layers below.
+    ``target``: the target of a link. ``opaque``: whether a directory of a layer hides everything that lower layers
+    have at its path.
     """
 
     path: bytes
@@ -336,7 +337,7 @@ class _Walk:
                 require_readable_file(status, path, set_id=self.rules.set_id)
             self.total += status.st_size
             if self.total > self.limits.total_bytes:
-                raise TreeRefusedError(TreeRefusal.TOO_LARGE, f"more than {self.limits.total_bytes} bytes")
+                raise TreeRefusedError(TreeRefusal.TOO_LARGE, f"more than {self.limits.total_bytes} bytes in total")
             yield TreeEntry(path=path, kind=EntryKind.FILE, status=status, descriptor=descriptor)
         finally:
             os.close(descriptor)

@@ -77,8 +77,9 @@ class HttpClient:
             attempt += 1
 
     def pause(self, address: Address, error: UnreachableError, attempts: int) -> None:
-        """Wait before the next attempt after ``attempts`` failed ones. Raises ``error`` if there is no further attempt.
+        """Wait before the next attempt. Raises ``error`` if there is no next attempt.
 
+        ``attempts`` is the number of attempts so far, and ``error`` is why the last one failed.
         A client that has not yet received any response does not retry: the address or the network may be wrong.
         """
         timeouts = self.deadline.timeouts

@@ -23,8 +23,9 @@ _MAX_DIGITS: Final = 20
 class Download:
     """One file, to be iterated over once. The digest is checked after the last piece: do not use the data before that.
 
-    ``limit`` is the most bytes to accept. ``expected_size`` and ``digest`` (``sha256:HEX`` or ``sha512:HEX``) are
-    checked if given. ``size`` is the size in bytes, 0 while unknown; ``received`` counts the bytes so far.
+    ``limit`` is the maximum number of bytes to accept. ``expected_size`` and ``digest`` (``sha256:HEX`` or
+    ``sha512:HEX``) are checked if given. ``size`` is the size in bytes, 0 while unknown; ``received`` counts the bytes
+    so far.
 
     Iteration raises :class:`TooLargeError`, :class:`MismatchError`, and the errors of :meth:`HttpClient.open`.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def ensure_image(store: ImageStore, reference: str, on_progress: Callable[[str], None] | None = None) -> ResolvedImage:
-    """Return the image that ``reference`` means now, and ensure that it is in ``store``.
+    """Return the image ``reference`` from ``store``. If necessary, first copy it from an engine or pull it.
 
     ``on_progress`` receives lines about the progress. If the store's image was copied from an engine and the engine now
     has a different image of this name, the new image is copied.
@@ -43,7 +43,7 @@ def ensure_image(store: ImageStore, reference: str, on_progress: Callable[[str],
 
 
 def pull(store: ImageStore, reference: str, report: Callable[[str], None]) -> ResolvedImage:
-    """Download the image that ``reference`` means in its registry now, and name it.
+    """Download the image that ``reference`` now refers to in its registry, and add it to ``store`` under this name.
 
     Raises :class:`ConfigError` (``image-reference-invalid``), :class:`ImageError` (``image-unavailable`` if no registry
     has it, and the errors of downloading and unpacking) and :class:`DiskFullError`.

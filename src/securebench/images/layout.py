@@ -32,9 +32,12 @@ REFERENCE_KEY = "org.opencontainers.image.ref.name"
 
 MAX_DOCUMENT = 8 * 1024 * 1024
 _MAX_VALUES = 300_000
-"""The most values in a document. An image may expose every TCP and UDP port, each as a name and an empty object."""
+"""The maximum number of values in a document.
+
+An image may expose every TCP and UDP port, each as a name and an empty object.
+"""
 MAX_LAYERS = 512
-"""The most layers of an image: four times the limit of any engine."""
+"""The maximum number of layers of an image: four times the limit of any engine."""
 MAX_IMAGES = 10_000
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

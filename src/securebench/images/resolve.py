@@ -28,7 +28,7 @@ def resolve(
     on_progress: Callable[[str], None] | None = None,
     store: ImageStore | None = None,
 ) -> ResolvedImage:
-    """Return the image that ``reference`` means on ``engine`` now. ``on_progress`` receives lines about the progress.
+    """Return the image that ``reference`` currently refers to on ``engine``. ``on_progress`` receives progress lines.
 
     If ``store`` (by default, the store of this user) has an image for ``reference`` that did not come from an engine,
     that image is used instead of the engine's. It is loaded into the engine, so the same image runs with every driver.

@@ -64,7 +64,7 @@ def _row(name: str, number: int, line: bytes) -> ImportedRow:
     wrong = [field for field in _FIELDS if not isinstance(record.get(field), str) or not record[field]]
     if wrong:
         message = f"{wrong[0]!r} must be a non-empty string"
-        raise bad_record(location, message, f"a record has the fields {', '.join(_FIELDS)}")
+        raise bad_record(location, message, f"every record must have the fields {', '.join(_FIELDS)}")
     return ImportedRow(_task(record, location), record, location)
 
 
@@ -83,7 +83,11 @@ def _task(record: dict[str, Any], location: SourceLocation) -> dict[str, Any]:
 
 
 def _tests(record: dict[str, Any], location: SourceLocation) -> str:
-    """Return the test module: the prompt without its entry point, the authors' test, and the call of ``check``."""
+    """Return the test module.
+
+    It contains the statements of the prompt that do not define the entry point, then the authors' test, and then the
+    call of ``check``.
+    """
     entry_point = record["entry_point"]
     if not entry_point.isidentifier():
         raise bad_record(location, f"entry_point {entry_point!r} is not a Python name")

@@ -1,4 +1,4 @@
-"""Apply a patch to a tree, completely or not at all, and return the changes. Nothing is written."""
+"""Compute the changes that a patch makes to a tree. A patch applies completely or not at all. Nothing is written."""
 
 from __future__ import annotations
 

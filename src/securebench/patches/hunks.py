@@ -114,7 +114,7 @@ def _find(source: list[bytes], hunk: Hunk, expected: int, steps: Steps) -> int |
     if expected >= 0 and source[expected : expected + len(old)] == old:
         return expected
     if not steps.spend(len(source) + len(old)):
-        raise PatchDoesNotApplyError("too many hunks do not match at the lines in their headers")
+        raise PatchDoesNotApplyError("too many hunks do not match at the line numbers in their headers")
     return min(_occurrences(source, old), key=lambda at: (abs(at - expected), at < expected), default=None)
 
 

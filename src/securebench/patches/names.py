@@ -79,7 +79,7 @@ def path_fault(path: bytes) -> str:
 
 
 def is_git_directory(name: bytes) -> bool:
-    """Return whether git or a file system treats ``name`` as ``.git``, such as ``.GIT`` or ``git~1``."""
+    """Return whether git or a file system treats ``name`` (for example ``.GIT`` or ``git~1``) as ``.git``."""
     text = _IGNORED.sub("", name.decode("utf-8", "surrogateescape"))
     folded = unicodedata.normalize("NFKC", text).casefold()
     stems = (part.partition(":")[0].rstrip(" .") for part in folded.split("\\"))

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 _SITE: Final = str(Path(vl_convert.__file__).parents[1])
 _SECONDS: Final = 60.0
-"""Time limit in seconds for each plot, including the start of the renderer if needed, and for the renderer's end."""
+"""Time limit in seconds for each plot, including the start of the renderer if needed.
+
+Stopping the renderer has the same limit.
+"""
 
 
 class Renderer:
@@ -35,7 +38,10 @@ class Renderer:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Start the process in the background unless it runs. Errors are ignored: :meth:`draw` tries again."""
+        """Start the process in the background unless it is already running.
+
+        Errors are ignored: :meth:`draw` tries again.
+        """
         with self._lock:
             self._start()
 

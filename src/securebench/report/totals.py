@@ -106,7 +106,7 @@ class OutcomeGroup:
 
 @dataclass
 class RunTotals:
-    """Everything that a report counts about one run. Its size does not depend on the records' sizes."""
+    """Everything that a report counts about one run. The size of the totals does not depend on the records' sizes."""
 
     families: dict[str, OutcomeGroup] = field(default_factory=dict)
     tags: dict[str, OutcomeGroup] = field(default_factory=dict)

@@ -122,9 +122,9 @@ class Attestation(ABC):
                 sync_directory(self.directory)
 
     def check(self, key: PublicKey | None) -> str:
-        """Check the signature made with a key, and return the id of the key that it names.
+        """Check the signature in the envelope, and return the id of the key that the envelope names.
 
-        Without ``key``, only the statement is checked, not who signed it. Raises :class:`ConfigError`:
+        If ``key`` is ``None``, only the signed statement is checked, not who signed it. Raises :class:`ConfigError`:
         ``signature-missing``, ``signature-invalid``, ``run-not-closed``, and the errors of reading records.
         """
         with self._signature(ENVELOPE_SUFFIX) as data:
@@ -193,7 +193,11 @@ class RunAttestation(Attestation):
         return self._run.header.closing is not None
 
     def digests(self) -> dict[str, str]:
-        """See :class:`Attestation`. ``to_bytes()`` returns the bytes of the file: reading refuses any other form."""
+        """See :class:`Attestation`.
+
+        In the current format version, the header's ``to_bytes()`` returns exactly the bytes of ``run.json``, because
+        reading refuses a header in any other form.
+        """
         return {HEADER: hashlib.sha256(self._run.header.to_bytes()).hexdigest()}
 
     def statement(self) -> Statement:

@@ -55,7 +55,7 @@ class _Task:
 
 @dataclass(slots=True)
 class PairTally:
-    """The verdicts of one run by task, and what the run spent. Its size does not depend on the records' sizes."""
+    """The verdicts of one run by task, and what the run spent. A tally's size does not depend on the records' sizes."""
 
     run: RecordedRun
     tasks: dict[str, _Task] = field(default_factory=dict)

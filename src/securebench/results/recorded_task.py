@@ -30,7 +30,7 @@ takes up to 12 bytes when it is escaped.
 """
 
 _MAX_VALUES: Final = 500_000
-"""Maximum sum of lists, objects and commas in a record of more than 1 MiB.
+"""Maximum total number of lists, objects and commas in a record of more than 1 MiB.
 
 An empty list has two bytes in a file, but fifty in memory.
 """
@@ -89,7 +89,7 @@ class RecordedTask:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     raw: Mapping[str, Any] = field(default_factory=dict)
     entry: RecordEntry
-    """What a run keeps in memory of this record."""
+    """The summary of this record that a run keeps in memory."""
 
     @property
     def passed(self) -> bool | None:

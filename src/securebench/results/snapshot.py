@@ -68,7 +68,7 @@ class RunSnapshot:
 
     @property
     def has_verdicts(self) -> bool:
-        """Whether every planned trial has a verdict or is pending."""
+        """Whether every planned trial has a verdict, or is pending because its family has no verifier."""
         return not (self.counts.not_run or self.counts.errors)
 
     def to_json(self) -> dict[str, JsonValue]:

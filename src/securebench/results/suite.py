@@ -57,7 +57,7 @@ def read_suite(directory: Path) -> RecordedSuite | None:
             return None
         raise
     if os.path.lexists(directory / HEADER):
-        raise _damaged(directory, f"its directory also contains {HEADER}, which only the directory of a run contains")
+        raise _damaged(directory, f"its directory also contains {HEADER}, which belongs only in the directory of a run")
     try:
         return _suite(data)
     except (ValueError, TypeError, KeyError, RecursionError) as error:

@@ -20,8 +20,11 @@ class Closable(Protocol):
 KeptT = TypeVar("KeptT", bound=Closable)
 
 _WAIT_SECONDS: Final = 1.0
-"""Seconds to wait for an idle sandbox if as many sandboxes are in use as there are cores. Tests that only sleep hold
-sandboxes but need no core, so they must not delay other tests for longer."""
+"""How long to wait for an idle sandbox if as many sandboxes are in use as there are cores, in seconds.
+
+The wait is short because a test that only sleeps occupies a sandbox without using a core. There is no reason to delay
+other tests until it ends.
+"""
 
 
 class KeptSandboxes(Generic[KeptT]):

@@ -1,9 +1,9 @@
 """The system calls that a sandbox may make: SecureBench's own allowlist, in groups with the reason for each.
 
-Some calls are allowed only with certain arguments (:func:`profile`). All other calls that are not listed fail with
-``EPERM``, with these exceptions: ``clone3``, ``io_setup``, ``socketcall`` and calls newer than all listed ones fail
-with ``ENOSYS``, so that programs fall back to other calls. The default profile of Docker 20.10 without capabilities
-allows the same calls and a few more:
+Some calls are allowed only with certain arguments (:func:`profile`). Calls that are not allowed fail with ``EPERM``,
+except ``clone3``, ``io_setup``, ``socketcall`` and calls newer than all listed ones. These fail with ``ENOSYS``, so
+that programs fall back to other calls. The default profile of Docker 20.10 without capabilities allows the same calls
+and a few more:
 
 * ``io_uring``, whose operations a filter cannot see,
 * the older asynchronous I/O, whose requests count against a limit of the whole host,
@@ -125,7 +125,9 @@ _BITS_OF_PID: Final = 22
 _LOW_HALF: Final = 0xFFFF_FFFF
 """A mask of the bits of an ``int`` argument that the kernel reads. A filter sees all 64 bits."""
 _FAMILIES: Final = (1, 2, 10, 16, 17)
-"""The address families UNIX, INET, INET6, NETLINK and PACKET. A network namespace separates each of them."""
+"""The address families UNIX, INET, INET6, NETLINK and PACKET.
+
+A network namespace isolates their sockets, except UNIX sockets with a path, which only a shared file system exposes."""
 _NAMESPACES_OF_CLONE: Final = 0x7E02_0000
 """All flags of ``clone`` that create a namespace."""
 _PERSONALITIES: Final = (0x0, 0x0008, 0x2_0000, 0x2_0008, 0xFFFF_FFFF)

@@ -214,7 +214,7 @@ def port_problems(text: str, inodes: Sequence[int]) -> list[str]:
 def inspect_sandbox(
     create: Callable[[SandboxSpec], Sandbox], image: ResolvedImage, runtime: str = "", *, hit_limits: bool = True
 ) -> dict[str, str]:
-    """Check a sandbox of ``image`` from inside. Return a description of each problem by the restriction's name.
+    """Check a sandbox of ``image`` from inside. Return a description of each problem, keyed by the restriction's name.
 
     The names are those of :data:`~securebench.sandboxes.enforcement.ENFORCEABLE`, without ``cpu``, which is not
     visible, and with ``kernel-settings`` added. ``runtime`` is the name of the runtime.
@@ -239,7 +239,7 @@ def inspect_sandbox(
 
 
 def weaknesses(view: View, limits: Limits, runtime: str = "") -> dict[str, str]:
-    """Return the problems of a sandbox with ``limits``, as ``view`` shows it, by the restriction's name."""
+    """Return the problems that ``view`` shows of a sandbox with ``limits``, keyed by the restriction's name."""
     found = {}
     gvisor = runtime == RUNSC
     for name, check in _CHECKS:
@@ -304,7 +304,7 @@ def _file_owners(view: View, _limits: Limits) -> str:
 
 def _groups(view: View, _limits: Limits) -> str:
     others = set(_shown(view.status, "Groups").split()) - {str(_USER[1])}
-    return f"its processes are in groups of the host: {' '.join(sorted(others))}" if others else ""
+    return f"its processes are in supplementary groups of the host: {' '.join(sorted(others))}" if others else ""
 
 
 def _read_only_root(view: View, _limits: Limits) -> str:

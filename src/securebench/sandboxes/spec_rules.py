@@ -182,7 +182,7 @@ def check_source(mount: Mount) -> None:
     """
     source = mount.source
     if not source.is_absolute() or ".." in source.parts:
-        raise _unsafe(mount, "is not an absolute path without '..'")
+        raise _unsafe(mount, "must have an absolute source path without '..'")
     for path in (*reversed(source.parents), source):
         mode = _mode(mount, path)
         if stat.S_ISLNK(mode):

@@ -59,7 +59,7 @@ class Envelope:
         )
 
     def to_bytes(self) -> bytes:
-        """Return the envelope as JSON, on lines that people can read."""
+        """Return the envelope as indented JSON, for human readers."""
         signature = {"keyid": self.key_id, "sig": _encoded(self.signature)}
         content = {"payloadType": self.payload_type, "payload": _encoded(self.payload), "signatures": [signature]}
         return (json.dumps(content, indent=2) + "\n").encode("ascii")

@@ -31,7 +31,7 @@ def default_key_file(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def public_file(path: Path) -> Path:
-    """Return the path of the public key that belongs to the private key ``path``, named as by ``ssh-keygen``."""
+    """Return the path of the public key for the private key ``path``. Like ``ssh-keygen``, append ``.pub``."""
     return path.with_name(f"{path.name}.pub")
 
 

@@ -131,7 +131,7 @@ def _token() -> Any:
             return IdentityToken(raw)
     except IdentityError as error:
         raise _failed(f"this job has no identity that Sigstore accepts: {error}") from error
-    raise _failed("there is no identity: this is not a job of a CI service that Sigstore supports")
+    raise _failed("there is no identity: SecureBench is not running in a job of a CI service that Sigstore supports")
 
 
 def _failed(problem: str, hint: str = "") -> ConfigError:

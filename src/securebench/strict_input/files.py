@@ -23,7 +23,7 @@ UTF8_BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """The source of faults that have no path inside a document, so that only their own position can locate them."""
+    """A file as the source of faults that have no path in a document: only their own positions locate them."""
 
     path: Path
 

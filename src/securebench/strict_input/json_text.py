@@ -181,9 +181,10 @@ def _nodes(text: str) -> Iterator[_Node]:
 
 
 def _next_member(last: str | int) -> tuple[str | int, bool]:
-    """Return what replaces ``last``, the last part of a path, after a comma. Also return whether a key follows.
+    """Return the last part of the path after a comma, and whether a key comes next.
 
-    In a list, the new part is the next index. In an object, it is ``last`` until the key has been read.
+    ``last`` is the last part before the comma. In a list, the new part is the next index. In an object, it stays
+    ``last`` until the next key has been read.
     """
     return (last + 1, False) if isinstance(last, int) else (last, True)
 

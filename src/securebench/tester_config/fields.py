@@ -130,7 +130,7 @@ def domain_fault(name: str) -> str:
     if len(name) > _MAX_DOMAIN_LENGTH or not all(map(_LABEL.fullmatch, labels)):
         return "is not a DNS name"
     if labels[-1] == "localhost" or len(labels) == 1:
-        return "is 'localhost' or below it, or has only one label"
+        return "is 'localhost' or a subdomain of it, or has only one label"
     return "is an IP address" if labels[-1].isdecimal() else ""
 
 
@@ -216,7 +216,7 @@ Workers: TypeAlias = Annotated[
     WrapValidator(_workers, json_schema_input_type=_Count | Literal["auto"]),
     PlainSerializer(lambda workers: workers),
 ]
-"""The largest number of tasks that run at once, or ``auto``."""
+"""The maximum number of tasks that run at once, or ``auto``."""
 Trials: TypeAlias = Annotated[int, Field(ge=1, le=MAX_TRIALS)]
 Size: TypeAlias = Annotated[int, BeforeValidator(_size, json_schema_input_type=int | str)]
 """A size in bytes, which may be written as ``512m``."""

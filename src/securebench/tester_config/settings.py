@@ -66,7 +66,7 @@ class HarnessSettings(WireModel):
     """The settings that all harnesses have. A harness with more settings uses a subclass."""
 
     identified_by_content: ClassVar[frozenset[str]] = frozenset()
-    """Settings that are paths of files. The contents of these files identify the harness, not the paths."""
+    """Settings that are paths of files. The harness is identified by the contents of these files, not by the paths."""
 
     task_file: WorkspacePath = "task.json"
     """The path of the task file in the workspace."""
@@ -165,22 +165,22 @@ class CommandProvider(ModelProvider):
 
     @property
     def base_url_variable(self) -> str:
-        """The agent's variable with the relay's URL."""
+        """The name of the agent's environment variable that contains the relay's URL."""
         return self.variables.base_url or ("GOOGLE_GEMINI" if self.dialect == "gemini" else self._prefix) + "_BASE_URL"
 
     @property
     def api_key_variable(self) -> str:
-        """The agent's variable with a placeholder for the key."""
+        """The name of the agent's environment variable that contains a placeholder for the key."""
         return self.variables.api_key or f"{self._prefix}_API_KEY"
 
     @property
     def model_variable(self) -> str:
-        """The agent's variable with the name of the model."""
+        """The name of the agent's environment variable that contains the model's name."""
         return self.variables.model or f"{self._prefix}_MODEL"
 
     @property
     def effort_variable(self) -> str:
-        """The agent's variable with the reasoning effort."""
+        """The name of the agent's environment variable that contains the reasoning effort."""
         return self.variables.effort or f"{self._prefix}_REASONING_EFFORT"
 
     @property

@@ -46,9 +46,10 @@ class SuiteAgentModel(WireModel):
 
 
 class SuiteFileModel(WireModel):
-    """A suite file. ``run``, ``verification``, ``sandbox`` and ``judge`` are sections of a tester YAML for every run.
+    """A suite file.
 
-    The ``run`` section has no ``id`` and no ``output_dir``.
+    The sections ``run``, ``verification``, ``sandbox`` and ``judge`` are as in a tester YAML, except that ``run`` has
+    no ``id`` and no ``output_dir``. They apply to every run of the suite.
     """
 
     schema_version: SchemaVersion

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import SandboxDriver
 
 ERRORS_IN_A_ROW: Final = 5
-"""The number of infrastructure errors in a row on this machine after which a run stops.
+"""The number of consecutive infrastructure errors on this machine after which a run stops.
 
-After this number of errors in a row on another node, that node gets no more tasks.
+After this number of consecutive errors on another node, that node gets no more tasks.
 """
 
 FAILED_STARTS: Final = 5
@@ -29,7 +29,7 @@ _SOURCES: Final = {
     FailureReason.PROVIDER_UNAVAILABLE: "the model provider is unavailable: ",
     FailureReason.EGRESS_FAILED: "the egress gateway fails: ",
 }
-"""The beginning of the message about errors in a row, for reasons that tell what failed."""
+"""The beginning of the message about consecutive errors, for failure reasons that tell what failed."""
 
 
 class _FailedStart(NamedTuple):
@@ -43,7 +43,7 @@ class Breaker:
     """Watches the records of a run, from any thread.
 
     A resumed run that already has records, apart from those of errors, is not stopped for failed starts: its user has
-    seen how the agent failed. Errors in a row are counted for each node; this machine is the node ``""``. After too
+    seen how the agent failed. Consecutive errors are counted for each node; this machine is the node ``""``. After too
     many on this machine, the run stops. After too many on another node, that node gets no more tasks. If no node is
     left, the executor stops the run, because only the executor knows all nodes.
     """
@@ -52,7 +52,7 @@ class Breaker:
         self._driver = driver
         self._lock = threading.Lock()
         self._errors: dict[str, int] = {}
-        """Infrastructure errors in a row, by node."""
+        """The number of consecutive infrastructure errors, by node."""
         self._last: dict[str, str] = {}
         self._failed_starts: list[_FailedStart] | None = None if is_resumed else []
         """The failed starts so far.
@@ -84,7 +84,7 @@ class Breaker:
             return f"{ERRORS_IN_A_ROW} tasks in a row ended in an infrastructure error on it: {self._last[node]}"
 
     def _agents_trouble(self, record: TaskRecord) -> str:
-        """Return why the run should stop if no agent has started so far; empty if it should continue."""
+        """Count failed starts. Return why the run should stop because of them; empty if it should continue."""
         start = _failed_start(record)
         with self._lock:
             if self._failed_starts is None:
@@ -101,7 +101,7 @@ class Breaker:
         )
 
     def _errors_in_a_row(self, record: TaskRecord, node: str) -> int:
-        """Count ``record``. Return the number of errors in a row on this machine; 0 for a record from another node.
+        """Count ``record``. Return the number of consecutive errors on this machine; 0 for a record from another node.
 
         An unusable task is not counted, and the result is 0: a task that cannot be judged, because of its rubric for
         example, says nothing about the next task.

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.prompt import JudgePrompt
 
 _RETRIES: Final = len(PROVIDER_BACK_OFF)
-"""The most retries in one session, for all of its requests together.
+"""The maximum number of retries in one session, for all of its requests together.
 
 The count restarts when the judge answers a request about a control response, which ``grading.py`` describes. A whole
 verification is also repeated at most this many times.
@@ -64,7 +64,7 @@ The escape ``\\u00e9`` has six bytes, and the letter that it encodes has two. Th
 byte of a request if the provider does not report how many tokens the request has.
 """
 _TOKEN_BYTES: Final = 32
-"""Assumed maximum of bytes in the JSON of an answer for each of its tokens. Most tokens have four."""
+"""The assumed maximum number of bytes per token in the JSON of an answer. A typical token has four bytes."""
 
 _SPARE_SECONDS: Final = 60.0
 _OK: Final = 200
@@ -214,7 +214,7 @@ class _ModelSession(JudgeSession):
             answer = self._post(api)
         if answer.headers.get(REFUSAL_HEADER) == RelayRefusal.BUDGET.value:
             raise ProviderError(
-                "the judge used up its budget for this task, although the budget allows the worst case",
+                "the judge used up its budget for this task, although it allows one token for each byte of text",
                 code="judge-budget",
                 hint="use another provider: this one counts more tokens than a text has bytes",
             )
@@ -383,8 +383,8 @@ class JudgeCheck:
         once = {**values, "rubric": {**values["rubric"], "votes": 1}}
         if self._grade(once, _longest(size), gateway).reason is FailureReason.JUDGE_NO_VERDICT:
             raise ProviderError(
-                "the judge gives no valid verdict on the longest prompt that the pack allows, which has a response of "
-                f"{size} bytes",
+                "the judge gives no valid verdict on the longest prompt that the pack allows, which asks it to grade a "
+                f"response of {size} bytes",
                 code=JUDGE_UNFIT,
                 hint="use a model with a longer context or higher rate limits, or raise judge.max_tokens",
             )

@@ -139,7 +139,8 @@ def _output_dir(directory: Path, output_dir: Path | None) -> Path:
     existing = [place for place in (output, *output.parents) if place.exists()]
     if any(place.samefile(original) for place in existing):  # true also for another mount of the same directory
         raise ConfigError(
-            f"the output directory {output} is the run directory or inside it, and the run directory is only read",
+            f"the output directory {output} is the run directory or inside it, "
+            "but the run directory must not be changed",
             code="output-dir-unsafe",
             hint="choose another --output-dir",
         )

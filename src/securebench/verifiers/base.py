@@ -101,7 +101,10 @@ class Verifier(Extension, ABC):
     version: str
     """Incremented whenever a verdict could change; recorded with every verdict."""
     sandboxes: ClassVar[int] = 1
-    """The most sandboxes that the verifier uses at once for a task. ``run.max_workers: auto`` depends on it."""
+    """The maximum number of sandboxes that the verifier uses at once for a task.
+
+    ``run.max_workers: auto`` depends on it.
+    """
     settings_model: ClassVar[type[WireModel] | None] = None
     """The class that parses the verifier's ``config`` in ``verification.verifiers``; ``None`` without settings."""
 
@@ -182,7 +185,10 @@ class TextVerifier(Verifier):
         return self._result(self.judge(candidate.text, view.evaluator), phase="comparison")
 
     def check_task(self, view: VerifierView, context: VerifyContext) -> None:  # noqa: ARG002 - as above
-        """Judge an arbitrary text. Raises :class:`ConfigError` if no text can be judged by the task's values."""
+        """Raise :class:`ConfigError` if the task's values make it impossible to judge any text.
+
+        To find out, this judges an arbitrary text.
+        """
         self.judge("any", view.evaluator)
 
     @abstractmethod

@@ -125,7 +125,7 @@ class StateComparison:
         self.total += size
         if self.total > self.limits.total_bytes:
             raise TreeRefusedError(
-                TreeRefusal.TOO_LARGE, f"new and changed files have more than {self.limits.total_bytes} bytes"
+                TreeRefusal.TOO_LARGE, f"new and changed files have more than {self.limits.total_bytes} bytes in total"
             )
 
 

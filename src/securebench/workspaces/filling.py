@@ -60,7 +60,7 @@ def fill(workspace: Path, tree: HostTree, owner: tuple[int, int] | None, limits:
 
 
 def copy_entry(entry: TreeEntry, writer: TreeWriter) -> None:
-    """Write a copy of ``entry``, a file, link or directory. Raises ``OSError``."""
+    """Write a copy of ``entry``, which is a file, a link or a directory. Raises ``OSError``."""
     if entry.kind is EntryKind.FILE:
         writer.copy_file(entry.path, entry.descriptor, entry.size, entry.mode)
     elif entry.kind is EntryKind.LINK:

@@ -213,7 +213,7 @@ class _AssetDigest:
         self._digest = hashlib.sha256()
 
     def entry(self, entry: TreeEntry) -> Iterator[bytes]:
-        """Add ``entry``, and yield the content of a file. The name of the top entry is not included."""
+        """Add ``entry`` and, if it is a file, yield its content. The name of the top entry is not included."""
         name = entry.path.partition(b"/")[2]
         self._digest.update(b"%d %s %d %d " % (len(name), name, entry.kind is EntryKind.FILE, entry.executable))
         self._digest.update(b"%d " % entry.size)

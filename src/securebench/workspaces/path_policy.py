@@ -2,7 +2,8 @@
 
 The rules for the text of a path are those of :mod:`securebench.pack_paths`, which are checked when a pack is loaded.
 They are checked again when files are laid out, because a task need not come from a pack. This module adds rules that
-depend on the component, the name of the task file, and the other files in the same workspace.
+depend on the part of a run that would see a file, such as the agent, on the name of the task file, and on the other
+files in the same workspace.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def require_task_file(path: str) -> str:
 def require_apart(paths: Iterable[str]) -> None:
     """Raise :class:`PathPolicyError` if two of ``paths`` are equal or one contains the other.
 
-    Letter case and Unicode normalization are ignored.
+    Paths that differ only in case or Unicode normalization count as equal.
     """
     if pair := colliding_mounts(paths):
         raise PathPolicyError(

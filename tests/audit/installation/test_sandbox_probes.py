@@ -91,7 +91,7 @@ def test_the_host_is_checked_after_all_attempts(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sandbox_probes, "break_out", record)
     driver = ScriptedDriver()
     context = ProbeContext(Path(), "crun", driver, driver.resolve_image(SCRIPTED_IMAGE))
-    list(BY_NAME["breakout"].run(context, ["processes left, afterwards"]))
+    list(BY_NAME["breakout"].run(context, ["remaining processes, afterwards"]))
     assert made == [list(ATTEMPTS)] * 2
     list(BY_NAME["breakout"].run(context, [READS]))
     assert made[2:] == [[READS]] * 2
@@ -150,7 +150,7 @@ def with_repository(context: ProbeContext, base_image: ResolvedImage) -> Iterato
 
 def test_tests_without_evidence_are_noticed(with_repository: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change that ends the test process passes only if the verdict rests on the exit code alone."""
-    names = ("os._exit(0) at import", "pytest.ini collects only")
+    names = ("os._exit(0) at import", "pytest.ini sets --collect-only")
     assert all_are(AuditOutcome.CONTAINED, outcomes("repository", with_repository, *names))
     by_exit_code = partial(unittest_job, command=["sh", "-c", "python3 -m unittest tests.test_numbers"], expect={})
     monkeypatch.setattr(candidate_probes, "unittest_job", by_exit_code)

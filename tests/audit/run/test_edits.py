@@ -201,7 +201,7 @@ OF_PACK: dict[str, tuple[Change, str]] = {
     "another row": (lambda records: records[0]["provenance"]["row"].update(public_digest=OTHER), "other public"),
     "another answer": (
         lambda records: records[0]["provenance"]["row"].update(commitment=OTHER),
-        "other hidden content in the pack, or the commitment key is that of another run",
+        "other hidden content than the record, or the commitment key is that of another run",
     ),
     "other tags": (lambda records: records[0].update(tags=["easy"]), "differ from those in the pack"),
     "another question": (lambda records: _ask(records[0]["resource_summary"]), "the 'resource_summary' of task"),

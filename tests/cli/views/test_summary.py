@@ -204,11 +204,11 @@ def test_weak_passes_are_named_beside_the_number() -> None:
     families = {"code_completion": MIXED, "repo_patch": WEAK, "short_answer": Counts(1, 1)}
     text = shown(families=families, total=total(families.values()))
     assert "repo_patch: 6 passed, 6 on exit code only\n" in text
-    assert "code_completion: 3 passed, 2 in one process with the candidate\n" in text
+    assert "code_completion: 3 passed, 2 judged in the candidate's process\n" in text
     assert "short_answer: " not in text
     lines = plain(families=families, total=total(families.values()))
     assert any(line.startswith("repo_patch: ") and line.endswith("(6 passed, 6 on exit code only)") for line in lines)
-    assert lines[4].endswith("(10 passed, 6 on exit code only, 2 in one process with the candidate)")
+    assert lines[4].endswith("(10 passed, 6 on exit code only, 2 judged in the candidate's process)")
 
 
 def test_every_weak_assurance_has_words() -> None:

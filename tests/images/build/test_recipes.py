@@ -172,7 +172,7 @@ def test_an_unknown_name_says_what_was_perhaps_meant(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"did you mean 'tool'") as caught:
         find_recipe("tol", tmp_path)
     assert caught.value.code == "recipe-unknown"
-    with pytest.raises(ConfigError, match="the recipes are: tool"):
+    with pytest.raises(ConfigError, match="or one of these names: tool"):
         find_recipe("xyzzy", tmp_path)
 
 

@@ -346,7 +346,7 @@ def test_memory_that_a_group_above_lacks_is_no_fault_of_a_sandbox(
         image = driver.resolve_image(base_image.reference)
         _limit_memory_of_all(driver, 200 * MIB)
         roomy, tight = (SandboxSpec(image=image, limits=Limits(memory=size * MIB)) for size in (1024, 64))
-        with driver.create(roomy, persistent=persistent) as sandbox, pytest.raises(InfrastructureError, match="above"):
+        with driver.create(roomy, persistent=persistent) as sandbox, pytest.raises(InfrastructureError, match="parent"):
             sandbox.run(HOG)
         for _ in range(3):  # cgroups are reused
             with driver.create(tight, persistent=persistent) as sandbox:

@@ -1,4 +1,4 @@
-"""A response cannot leave its quotation in the judge's prompt, whatever it contains."""
+"""A response cannot break out of its quotation in the judge's prompt, whatever it contains."""
 
 from __future__ import annotations
 

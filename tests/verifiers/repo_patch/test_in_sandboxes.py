@@ -111,7 +111,7 @@ USUAL = {
     *TELLING,
     "conftest makereport",
     "sitecustomize",
-    "pytest.ini collects only",
+    "pytest.ini sets --collect-only",
     "exit status is a property",
     "rewrites tests",
     "prints markers",

@@ -155,7 +155,7 @@ def new_page(tables: Mapping[str, str]) -> str:
 
 
 def rows_of(page: str, mark: str) -> list[str]:
-    """Return the first cell of each row of the tables between the markers ``mark`` of a page, without header rows."""
+    """Return the first cell of each table row in ``page`` between the two markers of ``mark``, without header rows."""
     begin, end = (form.format(mark) for form in _MARKS)
     table = page.partition(begin)[2].partition(end)[0]
     cells = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines() if line.startswith("| ")]

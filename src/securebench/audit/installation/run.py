@@ -206,7 +206,7 @@ def _run_kind(
 
 
 def _items(kind: ProbeKind, wanted: Iterable[CatalogueEntry]) -> list[str]:
-    """Return the names of the probes of ``kind`` that the entries refer to, in the order of the kind."""
+    """Return the names of the probes of ``kind`` that the entries refer to, in the order of ``kind.items``."""
     chosen = {
         item
         for entry in wanted

@@ -42,7 +42,7 @@ _MAX_LISTED: Final = 1000
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _MAX_TRAJECTORY: Final = 5 * 1024 * 1024
-"""The most bytes that are read from a trajectory. A run writes fewer."""
+"""The maximum number of bytes that are read from a trajectory. A run writes fewer."""
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class _CandidateRecords:
 
 
 class CandidateChecks:
-    """Collects what records say about candidates and trajectories, and compares it with the files at the end."""
+    """Collects what records say about candidates and trajectories, and finally compares it with the files."""
 
     def __init__(self, files: RunCheck, records: RunCheck, trajectories: RunCheck) -> None:
         self._files, self._records, self._trajectories = files, records, trajectories
@@ -221,5 +221,5 @@ def _shown_path(path: bytes) -> str:
 
 
 def _digest_of(changes: dict[str, bool]) -> str:
-    """Return a digest of changed paths, each with whether it was removed."""
+    """Return a digest of ``changes``, which maps each changed path to whether it was removed."""
     return hashlib.sha256(repr(sorted(changes.items())).encode("utf-8")).hexdigest()

@@ -116,7 +116,7 @@ class PackChecks:
             return f"task {name} has the family {task.task_type} in the pack, but {shown(record.family)} in the record"
         match = match_row(record.provenance.get("row"), self._rows[record.task_id], self._commitment)
         if not match.agrees:
-            return f"the row of task {name} has {match.value} in the pack{match.doubt}"
+            return f"the row of task {name} in the pack has {match.value} than the record{match.doubt}"
         is_same = len(record.tags) == len(task.tags) and all(
             found == tag or REDACTED in found for found, tag in zip(record.tags, task.tags, strict=True)
         )
@@ -136,7 +136,7 @@ def _against_rubric(record: RecordedTask, task: SecureBenchTask) -> str:
     name, values = shown(record.task_id), task.verifier_view().evaluator.payload()
     is_graded = record.assurance is Assurance.MODEL_GRADED
     if not is_model_graded(values):
-        return f"a judge model graded task {name}, but the pack does not ask for one" if is_graded else ""
+        return f"task {name} was graded by a judge model, but the pack does not ask for one" if is_graded else ""
     if not is_graded:
         return f"task {name} passed without the judge model that its rubric asks for" if record.passed else ""
     evidence = object_of(record.verifier.metadata.get("evidence")) if record.verifier else {}

@@ -26,7 +26,7 @@ class CheckKind(IntEnum):
     """
 
     BYTES = 10
-    """Files can be read, and are written as SecureBench writes them."""
+    """``run.json`` and the records are valid, and have the exact bytes that SecureBench writes."""
     CHAIN = 11
     """Each record has the hash of the record before it, and no record before the last one is missing."""
     CLOSING = 12
@@ -36,7 +36,7 @@ class CheckKind(IntEnum):
     CONTENT = 14
     """No record contradicts itself, other records or the description of the run."""
     PACK = 15
-    """The run was made with a given pack."""
+    """The run was made with the given pack."""
     SIGNATURE = 16
     """The given key or identity signed the run."""
     CLOSED = 17

@@ -236,7 +236,7 @@ class _Verification:
             pack.finish()
 
     def _note(self, error: ConfigError) -> None:
-        """Add an error in the records to the check that covers its error code."""
+        """Add ``error``, which was found in the records, to the check that covers its error code."""
         check = self._kinds.get(error.code, self.checks.records)
         place = error.problems[0].location
         file = Path(place.file).name if place else ""

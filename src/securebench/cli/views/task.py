@@ -216,7 +216,7 @@ class TaskView:
             yield Text(f"judge: {usage_line(record.entry.judge_usage)}")
         warnings: Any = object_of(provenance.get("usage")).get("warnings")
         for warning in warnings[:MAX_WARNINGS] if isinstance(warnings, list) else ():
-            yield Text(f"warning of the program: {_word(warning)}", style="yellow")
+            yield Text(f"warning from the program: {_word(warning)}", style="yellow")
         failed: Any = provenance.get("failed_tries")
         for number, item in enumerate(failed if isinstance(failed, list) else (), start=1):
             what = object_of(item)

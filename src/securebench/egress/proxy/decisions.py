@@ -68,7 +68,7 @@ class Reason(StrEnum):
 
 
 _PLAIN_ENDS: Final = frozenset({Reason.DONE, Reason.BROKEN, Reason.SESSION_CLOSED})
-"""Ends of an allowed connection that a report does not count. With any other reason, the proxy cut the connection."""
+"""Reports do not count these reasons for the end of an allowed connection. With any other reason, the proxy cut it."""
 
 _SHOWN: Final = 253
 

@@ -80,7 +80,7 @@ def forwarded(proxied: ProxyRequest, request: h11.Request) -> Headers:
 
 
 def end_to_end(headers: Headers) -> Headers:
-    """Return the headers to forward: without those for a single hop, ``expect`` and ``host``.
+    """Return the headers to forward: all except ``expect``, ``host`` and those for a single hop.
 
     A ``Connection`` header may name further headers for a single hop. ``Content-Length`` and ``Transfer-Encoding`` are
     always kept.

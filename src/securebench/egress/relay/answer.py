@@ -329,7 +329,10 @@ class RequestForwarder:
 
 
 def check_final(response: h11.Response) -> None:
-    """Raise :class:`NoAnswerError` for a status other than 2xx: a redirect, since callers handle 4xx and 5xx first."""
+    """Raise :class:`NoAnswerError` if the response is a redirect.
+
+    Callers handle 4xx and 5xx first, so every status other than 2xx is a redirect here.
+    """
     if not 200 <= response.status_code < 300:  # noqa: PLR2004 - a status is its own name
         message = f"the provider answered {response.status_code}, but the relay does not follow redirects"
         raise NoAnswerError(Trouble.FAILED, message)

@@ -17,7 +17,7 @@ MAX_EXPANSION: Final = 200
 """How many times larger than its compressed form an answer may be. A stream of events reaches about 50."""
 
 FREE_BYTES: Final = 1024 * 1024
-"""Bytes up to which an answer may expand by any factor."""
+"""An answer may expand to this many bytes even if it then exceeds :data:`MAX_EXPANSION`."""
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _ZLIB_METHOD: Final = 8

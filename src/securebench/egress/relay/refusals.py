@@ -19,7 +19,7 @@ class RelayRefusal(StrEnum):
     UPGRADE = "upgrade"
     """An upgrade to another protocol, such as WebSocket."""
     HEADER = "header"
-    """A header says that the body is compressed or not JSON, or requests a refused beta feature."""
+    """A header says that the body is compressed or is not JSON, or a header requests a refused beta feature."""
     TOO_LARGE = "too_large"
     """The body is too large or contains too many values, or all bodies in progress together are too large."""
     JSON = "json"

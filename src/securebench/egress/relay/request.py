@@ -48,7 +48,7 @@ def check_framing(headers: Collection[Header]) -> None:
         raise RefusedError(RelayRefusal.HEADER, "the body is compressed: turn compression off in the agent's settings")
     if not _PLAIN_JSON.fullmatch(given.get(b"content-type", b"").strip()):
         raise RefusedError(
-            RelayRefusal.HEADER, "the Content-Type must be application/json, with no charset or charset=utf-8"
+            RelayRefusal.HEADER, "the Content-Type must be application/json, optionally with charset=utf-8"
         )
     if int(given.get(b"content-length", b"0")) > MAX_BODY_BYTES:
         raise _too_large()

@@ -17,7 +17,8 @@ MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
 whole answer. Longer data is forwarded without parsing, and its tokens are estimated from its length."""
 
 BYTES_A_TOKEN: Final = 4
-"""Bytes per token if the provider does not report tokens. It is low: the estimate should be too high, not too low."""
+"""Bytes per token, to estimate tokens that the provider does not report. The value is low: an estimate may
+be too high, but should not be too low."""
 
 _DATA: Final = b"data:"
 _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]-]{0,119}")

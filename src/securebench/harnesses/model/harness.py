@@ -43,7 +43,7 @@ for name, source in json.loads(os.environ.pop("{_PROGRAM}")):
     exec(compile(source, name, "exec", dont_inherit=True), module.__dict__)
 module.main()
 """
-"""Runs the program from a variable, so that it needs no file in the sandbox and does not fill the process list."""
+"""Runs the program from a variable: it needs no file in the sandbox, and its source is not in process lists."""
 
 _CHUNK: Final = 30_000
 """Maximum characters of the setup in one variable.

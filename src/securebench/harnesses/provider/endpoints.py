@@ -109,7 +109,7 @@ class ProviderEndpoint:
     model_prices: Mapping[str, Prices] = field(default_factory=dict)
     """The prices of the models that the alias ``model`` may stand for, by their names."""
     price_date: str = ""
-    """The date of the price table that was used; empty if none was used, such as with prices in the tester YAML."""
+    """The date of the price table, or empty if none was used, for example because the tester YAML has prices."""
     price_fault: str = ""
     """Why the prices are unknown. It has no meaning if they are known."""
     timeouts: ProviderTimeouts
@@ -132,7 +132,7 @@ class ProviderEndpoint:
 
     @property
     def url_hint(self) -> str:
-        """The hint for a server at the base URL that does not answer as the API does."""
+        """The hint for a server at the base URL that does not answer as the configured API does."""
         if self.is_own:
             return f"check {self.place}.model"
         version = {Provider.GEMINI: "/v1beta", Provider.ANTHROPIC: ""}.get(self.facts.provider, "/v1")

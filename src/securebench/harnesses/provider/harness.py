@@ -177,7 +177,7 @@ class ProviderHarness(ConnectedHarness):
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """See :attr:`HarnessProducer.programs`. A runtime needs the base image, too."""
+        """See :attr:`HarnessProducer.programs`. ``DEFAULT_IMAGE`` is included if the program needs a runtime."""
         return (*self._store.references, *((DEFAULT_IMAGE,) if self._runtime else ()))
 
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:

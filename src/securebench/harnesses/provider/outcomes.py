@@ -260,9 +260,9 @@ def provider_error(
 
 
 def _not_started(evidence: OutcomeEvidence) -> InfrastructureError:
-    """Return the error for a program that ended before any model answer, without a provider error as the cause.
+    """Return the error for a program that ended before any model answer, if no provider error explains this.
 
-    But if its time ran out after the relay had forwarded requests, the error says that the provider is unreachable.
+    If its time ran out after the relay had forwarded requests, the error says that the provider is unreachable.
     """
     relay, failure = evidence.relay or RelayReport(), evidence.failure
     end = "it exited with status 0" if failure is None else failure.message

@@ -1,7 +1,7 @@
 """A client on the host for requests of the run itself. They pass through a relay, as those of agents do.
 
-The relay serves a Unix socket in a directory that only this user can enter, not a port: any local user could connect to
-a port, and spend the tester's money.
+The relay serves a Unix socket in a directory that only this user can enter. With a port instead, any local user could
+connect and spend the tester's money.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class Builder:
         return self.state(recipe)
 
     def _find(self, reference: str) -> str:
-        """Return the id of a local image, or an empty string if it is not on this machine. Nothing is fetched."""
+        """Return the id of the image ``reference``, or an empty string if it is not on this machine. Do not pull it."""
         if found := self.store.find(reference):
             return found.id
         in_engine = engine_build.find(self.engine, reference) if self.engine else None

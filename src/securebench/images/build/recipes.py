@@ -63,7 +63,9 @@ def find_recipe(name: str, root: Path | None = None) -> Recipe:
     raise ConfigError(
         f"unknown image recipe {name!r}",
         code="recipe-unknown",
-        hint=f"did you mean {close[0]!r}?" if close else f"the recipes are: {names}; or pass a directory with recipes",
+        hint=f"did you mean {close[0]!r}?"
+        if close
+        else f"pass a directory with recipes, or one of these names: {names}",
     )
 
 

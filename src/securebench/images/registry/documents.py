@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
-"""The most bytes of a manifest: registries have the same limit."""
+"""The maximum size of a manifest or an index, in bytes. Registries have the same limit."""
 
 MAX_CONFIG_BYTES: Final = 8 * 1024 * 1024
 MAX_IMAGE_BYTES: Final = 64 * 1024**3
-"""The most bytes of all compressed layers together: several times the largest image of a known benchmark."""
+"""The maximum size of all compressed layers together, in bytes: several times the largest known benchmark image."""
 
 _DOCKER: Final = "application/vnd.docker."
 _OCI: Final = "application/vnd.oci.image."

@@ -126,7 +126,7 @@ class _Pull:
 
 
 class _Progress:
-    """Reports lines, one at a time, and every few seconds how much has been downloaded. Shared by threads."""
+    """Reports lines, one at a time, and the number of downloaded bytes every few seconds. Threads may share it."""
 
     def __init__(self, on_progress: Callable[[str], None]) -> None:
         self._on_progress = on_progress

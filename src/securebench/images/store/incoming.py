@@ -111,7 +111,7 @@ class Incoming:
         self._name(image_id, canonical(reference))
 
     def keep(self, image_id: str) -> None:
-        """Keep an added image without a name."""
+        """Keep an added image, but give it no name."""
         self._name(image_id, "")
 
     def discard(self) -> bool:

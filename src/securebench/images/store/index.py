@@ -173,7 +173,7 @@ class Catalogue:
 
 
 def named(images: Sequence[Listed], added: Listed, reference: str) -> list[Listed]:
-    """Return ``images`` in which ``added`` is named ``reference`` and is no longer pending.
+    """Return a copy of ``images`` in which ``added`` has the name ``reference`` and is no longer pending.
 
     Any other image of this name becomes unnamed. If ``reference`` is empty, ``added`` has no name.
     """

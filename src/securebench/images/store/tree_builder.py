@@ -1,12 +1,12 @@
 """Build an image's tree from the members of its layers, through descriptors and never outside the tree.
 
-A layer changes what the layers below it created, like Docker's overlay:
+A layer changes what lower layers created. The rules are those of Docker's overlay:
 
 * ``.wh.NAME`` removes NAME, and ``.wh..wh..opq`` removes everything in its directory, but neither removes what the same
   layer created;
 * an existing entry is replaced, except that a directory stays if the member is a directory too;
-* a symbolic link on the way to a member is followed, inside the tree, if the same layer created it. A link that a layer
-  below created is replaced with a directory.
+* a symbolic link on the way to a member is followed, inside the tree, if the same layer created it. If a lower layer
+  created the link, a directory replaces it.
 """
 
 from __future__ import annotations

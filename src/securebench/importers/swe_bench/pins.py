@@ -1,8 +1,8 @@
 """The setup of repositories on a base image, from YAML files: those shipped here and one from the user.
 
 A file contains a list ``setups``. Each setup names a repository, its versions and the wheels that its tests need. For a
-version, it may also name the release on the package index that replaces a commit if there is no clone. See
-docs/how-to/import-a-benchmark.md.
+version, it may also name a release on the package index. If there is no clone of the repository, images are built from
+this release instead of a commit. See docs/how-to/import-a-benchmark.md.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def read_pins(path: Path) -> Pins:
 
 
 def _twice(model: PinsModel) -> Iterator[Fault]:
-    """Yield a fault for each version in two setups of a file, and for each package pinned twice in one setup."""
+    """Yield a fault for each version that has two setups in a file, and for each package that a setup pins twice."""
     claimed: set[tuple[str, str]] = set()
     for place, one in enumerate(model.setups):
         for version in one.versions:

@@ -121,7 +121,7 @@ def instance(location: SourceLocation, record: Any) -> Instance:
 def _text(location: SourceLocation, record: dict[str, Any], name: str) -> str:
     value = record.get(name)
     if not isinstance(value, str) or not value.strip():
-        hint = f"a record has the fields {', '.join((*TEXTS, *TEST_LISTS))}"
+        hint = f"every record must have the fields {', '.join((*TEXTS, *TEST_LISTS))}"
         raise bad_record(location, f"{name!r} must be a non-empty string", hint)
     return value
 

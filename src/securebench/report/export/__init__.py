@@ -1,1 +1,1 @@
-"""Runs in the formats of other programs: spreadsheets, continuous integration, trajectories, Inspect."""
+"""Exports of recorded runs: CSV, Markdown and Parquet tables, JUnit XML, ATIF trajectories and Inspect logs."""

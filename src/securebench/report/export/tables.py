@@ -53,7 +53,7 @@ def write_markdown(run: RecordedRun, file: IO[str]) -> None:
 
 
 def write_parquet(run: RecordedRun, path: Path) -> None:
-    """Write the same columns as CSV, with their types. Raises :class:`ConfigError` without pyarrow."""
+    """Write a Parquet file with the columns of :func:`write_csv`. Raises :class:`ConfigError` without pyarrow."""
     try:
         arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     except ImportError as error:

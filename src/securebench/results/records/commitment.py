@@ -1,6 +1,6 @@
 """Commitments: a run publishes them instead of digests of hidden content.
 
-A plain digest of a row would let every reader of a record test guesses: the hidden part of a multiple-choice row often
+With a plain digest of a row, any reader of a record could test guesses: the hidden part of a multiple-choice row often
 has only four possible values. A commitment is an HMAC of the digest with a random key of the run. The runs of a suite
 share a key. The key is in a file that is not published with the records. With the key and the pack, anyone can check
 which rows were run. With the records alone, no guess can be tested. See ADR 0016.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEY_FILE: Final = "commitment.key"
-"""The file with the key in the directory of a run or a suite, in hex, readable only by its owner."""
+"""The file in the directory of a run or a suite that contains its key in hex. Only the owner can read this file."""
 
 _KEY_BYTES: Final = 32
 _MAX_BYTES: Final = 4096

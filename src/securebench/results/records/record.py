@@ -92,7 +92,7 @@ ASSURANCE_MEANING: Final[Mapping[Assurance, str]] = MappingProxyType(
 WEAK: Final[Mapping[Assurance, str]] = MappingProxyType(
     {
         Assurance.EXIT_CODE: "on exit code only",
-        Assurance.SHARED: "in one process with the candidate",
+        Assurance.SHARED: "judged in the candidate's process",
         Assurance.MODEL_GRADED: "graded by a model",
     }
 )

@@ -44,7 +44,7 @@ MIN_VALUE: Final = 8
 MIN_CREDENTIAL: Final = 4
 """Minimum length of a credential that is searched for, counted as for :data:`MIN_VALUE`.
 
-It is smaller, because no reader needs a text that equals a credential.
+It is smaller than :data:`MIN_VALUE`: a short secret value may be a word that readers need, but a credential is not.
 """
 
 MIN_LINE: Final = 12
@@ -159,8 +159,9 @@ class Redactor:
         return self._keys.redact(shown, len(shown))
 
     def value(self, value: JsonValue, *, lines: bool = False) -> JsonValue:
-        """Return a JSON value with the secrets removed by field and by value, and with ``lines`` also by equality.
+        """Return a JSON value without the values of secret fields, and without secrets in its texts.
 
+        ``lines`` also removes single lines of a secret, and each string that equals a secret, however short.
         Infinity and NaN become text.
         """
         if isinstance(value, str):
@@ -257,9 +258,9 @@ class _Forms:
     def _longest_at(self, squeezed: str, start: int) -> str:
         """Return the longest form that starts at ``start``, or an empty string.
 
-        A head is the first :data:`_HEAD` characters of a form. A head that is a prefix of the text at ``start`` sorts
-        before this text. All heads that sort between this head and the text start with this head. So ``_shorter`` leads
-        from the last head before the text to this head.
+        A head is the first :data:`_HEAD` characters of a form. The search begins at the last head that does not sort
+        after the text at ``start``. If a head is a prefix of this text, it is also a prefix of every head that sorts
+        between the two. So ``_shorter`` leads to each head that is a prefix of the text, the longest first.
         """
         window = squeezed[start : start + _HEAD]
         at = bisect_right(self._heads, window) - 1
@@ -274,7 +275,7 @@ class _Forms:
 
 
 def _from(spans: list[tuple[int, int]], number: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the spans from index ``number`` on that start before ``end``."""
+    """Yield the spans that start before ``end``, beginning at the index ``number``."""
     while number < len(spans) and spans[number][0] < end:
         yield spans[number]
         number += 1
@@ -317,7 +318,10 @@ class _Offsets:
 
 
 def _squeeze(text: str) -> str:
-    """Return ``text`` without white space and in lower case. Every other character stays one character."""
+    """Return ``text`` without white space and in lower case.
+
+    Each remaining character becomes exactly one character, so :class:`_Offsets` can convert offsets.
+    """
     squeezed = "".join(text.split())
     return squeezed.lower() if squeezed.isascii() else squeezed.translate(_STABLE_LOWERCASE).lower()
 

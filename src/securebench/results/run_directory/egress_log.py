@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 EGRESS_LOG: Final = "egress.jsonl"
 
 MAX_LINES_A_TRIAL: Final = 10_000
-"""Maximum lines for one trial of a task. The summary in its record also counts further decisions."""
+"""Maximum number of lines for one trial of a task.
+
+The summary in its record also counts the decisions that are not logged.
+"""
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 """Maximum size of the log, in bytes."""

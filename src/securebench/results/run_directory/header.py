@@ -79,10 +79,11 @@ class RunHeader:
     problems: tuple[str, ...] = ()
     """Problems of the run as a whole. They stay when the run is resumed."""
     provider_checks: tuple[Mapping[str, JsonValue], ...] = ()
-    """The usage of each check of a provider of the agents or the judge when the run was started or resumed.
+    """The usage of each provider check that was made when the run was started or resumed.
 
-    A check of the judge also contains ``judge``: the judge's identity and, if the check calibrated the judge, the
-    calibration. A resumed run checks no provider if no tasks are left to run or its budget is used up.
+    The agents' provider is checked and, if the run has a judge, the judge. A check of the judge also contains
+    ``judge``: the judge's identity and, if the check calibrated the judge, the calibration. A resumed run checks no
+    provider if no tasks are left to run or its budget is used up.
     """
 
     closing: Closing | None = None
@@ -163,7 +164,10 @@ class RunHeader:
 
     @property
     def run_digest(self) -> str:
-        """The digest of ``decisive`` without what may grow (:func:`constant`): ``provenance.run`` of all records."""
+        """The digest of ``decisive`` without what may grow (see :func:`constant`).
+
+        Records contain it as ``provenance.run``.
+        """
         return value_digest(expressible(constant(self.decisive)))
 
     def resumed_by(self, now: RunHeader) -> RunHeader:

@@ -208,11 +208,14 @@ class RecordFiles:
             return
         if record.sequence == number and record.raw["previous"] != self.tally.last:
             what = f"the record with the sequence number {number - 1}" if number else "the run's id, start and nonce"
-            problem = f"'previous' is not the hash of {what}: one of them was changed"
+            problem = f"'previous' is not the hash of {what}: 'previous' or the hashed data was changed"
             self._refuse(broken(problem, self._location(line)))
         attempts[record.id] += 1
         if record.attempt != attempts[record.id]:
-            problem = f"this is attempt {attempts[record.id]} at task {shown(str(record.id))}, not {record.attempt}"
+            problem = (
+                f"'provenance.attempt' is {record.attempt}, but this is attempt {attempts[record.id]} "
+                f"at task {shown(str(record.id))}"
+            )
             self._refuse(broken(problem, self._location(line)))
         if not line.is_current and record.status is not VerificationStatus.ERROR:
             problem = f"a superseded record must have the status 'error', not {record.status.value!r}"

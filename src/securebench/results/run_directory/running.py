@@ -61,7 +61,7 @@ class RunningTasks:
     """An event sink and context manager that keeps ``running.json`` of a run up to date, and removes it at the end.
 
     With ``seconds``, a thread writes the file at most once in this time, because short tasks would cause several writes
-    each. Otherwise every change is written at once.
+    each. Otherwise, every change is written immediately.
     """
 
     def __init__(self, directory: Path, seconds: float = 0.0) -> None:
@@ -75,7 +75,7 @@ class RunningTasks:
     def __call__(self, event: Event) -> None:
         """Handle the event that the run begins to execute tasks, or that a task starts, reaches its verifier or ends.
 
-        Other events are ignored. Raises ``OSError`` if the file is written at once and cannot be written.
+        Other events are ignored. Without ``seconds``, this writes the file, and raises ``OSError`` if that fails.
         """
         match event:
             case RunStart():

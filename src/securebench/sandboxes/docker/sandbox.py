@@ -125,7 +125,10 @@ class DockerSandbox(DriverSandbox[DockerProcess]):
             self._end(container)
 
     def _end(self, container: DockerContainer) -> None:
-        """Remove a container that may be running: in the background, unless it can write to the host."""
+        """Remove a container that may be running.
+
+        This is done in the background, unless the container can write to the host.
+        """
         if all(mount.read_only for mount in self._spec.mounts):
             self._context.background.do(partial(remove_quietly, container))
         else:

@@ -274,10 +274,9 @@ class ProcessHandle:
             self._channel.shutdown(socket.SHUT_RDWR)
 
     def release_changes(self) -> None:
-        """Close the directory of ``descriptor``.
+        """Close the directory with the container's changes, and make ``descriptor`` refer to the channel instead.
 
-        The descriptor then refers to the channel. Its number is not reused, so a thread that still reads from it cannot
-        read another file.
+        So the number of the descriptor is not reused, and a thread that still reads from it cannot read another file.
         """
         with self._reading:
             if self._report is None and not self._lost:

@@ -124,7 +124,7 @@ class OciDriver(SandboxDriver):
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
         """Check a sandbox of ``image`` from inside.
 
-        Do not test limits by exceeding them if :meth:`prove` has already succeeded.
+        If :meth:`prove` has already succeeded, this does not test limits by exceeding them.
         """
         require_isolation(self, image, hit_limits=not self._proved, forwarded_ports=forwarded_ports)
 

@@ -128,7 +128,7 @@ class Library:
             return file.read()
 
     def _prelude(self, document: Mapping[str, Any]) -> bytes:
-        """Return instructions that return ``ENOSYS`` for calls with numbers above all those that ``document`` names."""
+        """Return instructions that return ``ENOSYS`` for calls with a higher number than any call in ``document``."""
         names = [name for rule in document["syscalls"] for name in rule["names"]]
         newest = {_ARCHITECTURES[name]: self._newest(_ARCHITECTURES[name], names) for name in document["architectures"]}
         x32 = newest.pop(_X32, None)

@@ -130,7 +130,7 @@ class OciStreams(ProcessStreams):
             raise TimeoutError
 
     def _wait(self, seconds: float | None, *, over: bool) -> list[int]:
-        """Wait for output and, unless ``over``, a report or room for pending stdin. Return the ready descriptors."""
+        """Wait for output or, unless ``over``, for a report or room for pending stdin. Return the ready descriptors."""
         poll = select.poll()
         for descriptor in self._outputs:
             poll.register(descriptor, select.POLLIN)

@@ -114,7 +114,7 @@ def _make_private(directory: Path) -> None:
 
 
 def _temporary() -> Iterator[Path]:
-    """Yield the temporary directories of this user. Other users may create directories with such names, too."""
+    """Yield this user's temporary directories. Directories of other users with the same prefix are left out."""
     for path in _entries(Path(tempfile.gettempdir())):
         if path.name.startswith(_TEMPORARY):
             with suppress(FileNotFoundError):
@@ -147,7 +147,7 @@ def _owner_of(named: Path) -> Owner | None:
 
 
 def _is_gone(owner: Owner | None) -> bool:
-    """Whether ``owner`` is certainly gone. ``False`` if it is unknown, or in another pid namespace of this boot."""
+    """Whether ``owner`` is certainly gone. ``False`` if it is ``None``, or may be running in another pid namespace."""
     if owner is None:
         return False
     return not owner.is_of_this_boot() or (owner.can_be_judged() and not owner.is_alive())

@@ -45,12 +45,12 @@ _OPTIONS: Final = {
     "runsc": ("--network=none", "--ignore-cgroups", "--oci-seccomp", "--log-format=json"),
 }
 _WRITE_THROUGH: Final = {"crun": (), "runc": (), "runsc": ("--overlay2=none",)}
-"""Options to make changes to the root file system readable afterwards. By default, gVisor's own overlay hides them."""
+"""Options for collecting changes to the root file system. By default, gVisor's own overlay hides the changes."""
 _MINIMUM: Final = {"crun": (1, 8), "runc": (1, 1, 12)}
 """Versions below these have known container escapes (runc: CVE-2024-21626), unless the distribution patched them."""
 
 _DATA_OF_RUNC: Final = 128 * 1024 * 1024
-"""The least data size limit for runc, in bytes. Measurements showed that runc needs between 80 and 88 MiB."""
+"""The minimum data size limit for runc, in bytes. Measurements showed that runc needs between 80 and 88 MiB."""
 
 _INITS: Final = ("tini-static", "docker-init", "catatonit", "tini")
 _INIT_DIRECTORIES: Final = (*_DIRECTORIES, "/usr/libexec/docker", "/usr/libexec/podman", "/usr/libexec/catatonit")
@@ -111,7 +111,7 @@ class OciRuntime:
 
     @property
     def least_data(self) -> int:
-        """The smallest data size limit, in bytes, with which a sandbox can be created.
+        """The minimum data size limit, in bytes, with which a sandbox can be created.
 
         runc compiles the seccomp filter inside the sandbox, after it has applied the limits of the first process.
         """
@@ -169,8 +169,8 @@ class OciRuntime:
     def limits_itself(self) -> bool:
         """Whether the runtime applies the sandbox's resource limits to itself before it creates the sandbox.
 
-        Unless each runtime is started in its own user namespace, an ordinary user's process limit then counts the
-        processes of all the user's sandboxes together.
+        If so, the process limit of an ordinary user's sandbox counts the processes of all the user's sandboxes, unless
+        each runtime is started in its own user namespace.
         """
         return self.name == "crun"
 

@@ -74,8 +74,8 @@ _TRACING: Final = frozenset({"CAP_SYS_PTRACE", "CAP_DAC_OVERRIDE", "CAP_DAC_READ
 class OciContext:
     """The state that all sandboxes of a driver share.
 
-    ``run`` is the supervisor's directory and ``group`` the name of its cgroups. ``shown`` maps the path of each file
-    that the supervisor copies for all sandboxes to the name of the copy.
+    ``run`` is the supervisor's directory and ``group`` the name of its cgroups. The supervisor copies some files for
+    all sandboxes: ``shown`` maps the path of each of these files to the name of its copy.
     """
 
     connection: SupervisorConnection
@@ -355,7 +355,9 @@ class PersistentOciSandbox(OciSandbox):
 
     def _start(self, command: Command, pipes: Pipes) -> ProcessHandle:
         if self._handle.is_over():
-            raise InfrastructureError("this sandbox has exited: all its processes were killed, possibly at a limit")
+            raise InfrastructureError(
+                "this sandbox has exited: all its processes were killed, possibly because a limit was exceeded"
+            )
         return self._container.execute(command, pipes, self._handle)
 
 

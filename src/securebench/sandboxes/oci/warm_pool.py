@@ -1,10 +1,10 @@
 """Warm containers: started early, each with a command that waits for input.
 
-A short task spends most of its time on starting a container and an interpreter. This keeps one processor busy while
-another is idle. So when a sandbox whose command waits for input (:attr:`~securebench.sandboxes.base.Command.waits`) is
-closed, a new container of the same kind is started with the same command. The container runs only this command, which
-receives no input until another sandbox uses the container. A warm container is used once, and its time limit begins
-when it is used.
+A short task spends most of its time on starting a container and an interpreter. If it did so only when needed, one
+processor would be busy while another is idle. So when a sandbox whose command waits for input
+(:attr:`~securebench.sandboxes.base.Command.waits`) is closed, a new container of the same kind is started with the same
+command. The container runs only this command, which receives no input until another sandbox uses the container. A warm
+container is used once, and its time limit begins when it is used.
 
 Warm containers have no mounts of the host, because another directory could be at the same path by the time of use. They
 have no forwarded ports, because a forwarded port is served for a single task.
@@ -78,7 +78,7 @@ class WarmPool:
         return found[1]
 
     def give_back(self) -> None:
-        """Count one container fewer as in use. The container was killed and is not reused."""
+        """Reduce the number of containers in use by one. The container was killed and is not reused."""
         with self._changing:
             self._in_use -= 1
 

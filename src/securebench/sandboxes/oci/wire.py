@@ -34,10 +34,10 @@ The time begins when the supervisor reads the frame, or at the start of the proc
 """
 
 FORWARDED_PORTS: Final = "forwarded_ports"
-"""The key of a report with listening sockets. Its value is their number."""
+"""The key of a report that carries the descriptors of listening sockets. The value is the number of sockets."""
 
 REPORT_DESCRIPTORS: Final = 8
-"""The largest number of descriptors in one report."""
+"""The maximum number of descriptors in one report."""
 
 BOUNDED: Final = "bounded"
 """The key of a request to mount a file system in memory over a directory, and of its answer.

@@ -182,7 +182,10 @@ def _unusable(problem: str) -> ConfigError:
 
 
 def _foreign(directory: Path) -> list[str]:
-    """Return up to five names in ``directory`` that are not files of a run that was killed before it began."""
+    """Return up to five names in ``directory``, without those of files that a run creates before its header.
+
+    These files remain if a run is killed before it has written its header.
+    """
     files = (HEADER, KEY_FILE, SOURCE_FILE)
     ours = {OWNER_FILE, AGENT_COPY, *files, *(temporary_name(directory / name).name for name in files)}
     return sorted(path.name for path in directory.iterdir() if path.name not in ours)[:5]

@@ -40,7 +40,7 @@ def select_tasks(tasks: Sequence[SecureBenchTask], selection: TaskSelection) -> 
         raise ConfigError(
             "the selection is empty: no task matches all criteria",
             code="selection-empty",
-            hint="each criterion alone matches some tasks of the pack: leave out or change one of them",
+            hint="each criterion alone matches some tasks of the pack: leave out or change a criterion",
         )
     if selection.shuffle is not None:
         selected.sort(key=lambda task: _shuffled(selection.shuffle, task.id))

@@ -180,7 +180,7 @@ class RemoteTrialWorker(RemoteWorker):
             raise InfrastructureError("the run has ended", code="executor-failed")
 
     def _make_places(self, run: str) -> Path:
-        """Remove the directories that killed workers left on this machine, and return a new, locked directory."""
+        """Remove what is left of killed workers on this machine, and return the path of a new, locked directory."""
         top = node_directory()
         with storage_errors(top):
             make_private_directory(top)

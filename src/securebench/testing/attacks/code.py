@@ -112,8 +112,18 @@ LEAVING = [
 
 EQUAL = [
     _cheat("B04", "equal to everything", _EQUAL + "def solve(xs): return Equal()", _FAILED),
-    _cheat("B04", "a list of such", _EQUAL + "def solve(xs): return [Equal() for _ in xs]", _FAILED),
-    _cheat("B04", "its class", _EQUAL + "class M(type, Equal): pass\nclass C(metaclass=M): pass\nsolve = C", _FAILED),
+    _cheat(
+        "B04",
+        "a list of objects equal to everything",
+        _EQUAL + "def solve(xs): return [Equal() for _ in xs]",
+        _FAILED,
+    ),
+    _cheat(
+        "B04",
+        "a class equal to everything",
+        _EQUAL + "class M(type, Equal): pass\nclass C(metaclass=M): pass\nsolve = C",
+        _FAILED,
+    ),
     *(
         _cheat(
             "B04",

@@ -95,7 +95,7 @@ ATTACKS: Final = (
     PatchAttack("C12", "a link to evaluation inputs", _link("l", "securebench/evaluation_inputs")),
     PatchAttack("C12", "a link, then a file through it", _link("l", "/tmp") + _new("l/x")),
     PatchAttack(
-        "C12", "a file made a link by its mode", b"diff --git a/f.txt b/f.txt\nold mode 100644\nnew mode 120000\n"
+        "C12", "a mode that turns a file into a link", b"diff --git a/f.txt b/f.txt\nold mode 100644\nnew mode 120000\n"
     ),
     PatchAttack("C13", "a submodule", _GITLINK),
     PatchAttack("C13", "a .gitmodules file", _new(".gitmodules")),
@@ -111,7 +111,7 @@ ATTACKS: Final = (
     PatchAttack("C16", "hunks", b"--- a/n\n+++ b/n\n" + b"@@ -1 +1 @@\n-1\n+1\n" * (MAX_HUNKS + 1)),
     PatchAttack("C16", "a long name", b"diff --git a/" + b" " * 1_000_000 + b"\n"),
     PatchAttack("C16", "a deep name", _new("d/" * 5000 + "x")),
-    PatchAttack("C16", "an inflating size", _BINARY + b"literal 9999999999\nAxxxxx\n\n"),
+    PatchAttack("C16", "a huge declared size", _BINARY + b"literal 9999999999\nAxxxxx\n\n"),
     PatchAttack(
         "C16",
         "more bytes than the header says",

@@ -370,7 +370,7 @@ def git_objects_of_the_host(root: Path) -> None:
 
 @_trap("G16", SEALED)
 def other_tools(root: Path) -> None:
-    """Leave files that make other tools run programs or load code, such as Mercurial, npm, Python, make and editors."""
+    """Leave files that make other tools, such as Mercurial, npm, Python and editors, run programs or load code."""
     for name, content in {
         ".hg/hgrc": f"[hooks]\npre-status = {_PROGRAM}\n[extensions]\nx = ./ran.py\n",
         ".svn/hooks/pre-commit": f"#!/bin/sh\n{_PROGRAM}\n",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import CommandResult, DriverInfo, Sandbox, SandboxDriver, SandboxProcess
 
 PROBE = (Path(__file__).parent / "probe.py").read_text(encoding="utf-8")
-"""The source of the program that checks run in a sandbox: see :mod:`securebench.testing.conformance.probe`."""
+"""The source of the program that the checks run in a sandbox: see :mod:`securebench.testing.conformance.probe`."""
 
 TIMEOUT_SECONDS = 60.0
 """The time limit in seconds of commands that are expected to end on their own."""

@@ -128,7 +128,7 @@ def a_sparse_file_has_its_size(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.IMAGE_TREE)
 def a_removed_directory_is_reported(bench: Bench) -> None:
-    """Collecting raises ``DirectoryReplacedError`` if the directory or one above it is gone, a file or a link (H15)."""
+    """Collecting fails if the directory or one above it was removed, or was replaced by a file or a link (H15)."""
     for change in ("all removed", "all to file", "all to link", "parent to link"):
         sandbox, _ = _sandbox_with(bench, change)
         require_raises(sandbox.collected, DirectoryReplacedError)
@@ -171,7 +171,7 @@ def an_image_stays_as_it_was(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.IMAGE_TREE)
 def nothing_is_collected_too_early_or_too_late(bench: Bench) -> None:
-    """Collecting before the command has ended, from a closed sandbox, or without ``collect`` in the spec fails."""
+    """Collecting fails if the command has not ended, the sandbox is closed, or the spec has no ``collect``."""
     path = _library(bench)
     sandbox = _collecting(bench, path)
     require_raises(sandbox.collected, InfrastructureError)
@@ -190,7 +190,7 @@ def nothing_is_collected_too_early_or_too_late(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.IMAGE_TREE)
 def uncollectable_directories_are_rejected(bench: Bench) -> None:
-    """Only ``/`` or an image directory without mounts is collected, from an ephemeral sandbox with a writable root."""
+    """Only ephemeral, writable sandboxes can collect ``/`` or an image directory with no mount in, at or above it."""
     path = _library(bench)
     refused = partial(_require_no_sandbox, bench)
     for other in ("/tmp", "relative", f"{path}/", f"{path}/../email", "/no/such", f"{path}/message.py", "/proc"):  # noqa: S108 - refused

@@ -1,4 +1,4 @@
-"""Checks that a driver need not pass, and why: what it declares, and what gVisor does differently."""
+"""The checks that a driver need not pass, and why: it declares a limitation, or gVisor behaves differently."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from securebench.testing.conformance.bench import Check
 
 GVISOR: Final[Mapping[str, str]] = {
-    "processes_are_limited": "the limit counts gVisor's threads; reaching it ends the sandbox, and no fork fails",
+    "processes_are_limited": "the limit counts gVisor's threads, "
+    "and reaching it ends the sandbox instead of making a fork fail",
     "sending_after_the_end_breaks_the_pipe": "gVisor keeps the host's end of a pipe open until the sandbox has ended",
     "special_files_are_reported": "FIFOs and sockets exist only in gVisor's memory and are not collected",
     "files_are_described": "the gVisor of Debian 12 does not support AT_NO_AUTOMOUNT, and answers EINVAL",
     "read_only_mounts_stay_as_they_are": "gVisor checks the mode of a file first, and answers EACCES instead of EROFS",
     "privileges_cannot_be_gained": "gVisor filters only system calls of the first process and its children; "
-    "no system call of a sandbox reaches the host's kernel",
+    "this is harmless, because even unfiltered calls reach only gVisor's own kernel",
     "an_ordinary_user_cannot_do_what_is_forbidden": "devices and priorities belong to gVisor's kernel",
     "root_cannot_do_what_is_forbidden": "devices and priorities belong to gVisor's kernel",
 }

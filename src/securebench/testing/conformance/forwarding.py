@@ -102,7 +102,7 @@ def called(bench: Bench, *words: str, **options: Any) -> str:
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def a_port_answers_from_the_start(bench: Bench) -> None:
-    """A process can connect to a forwarded port from its start, in persistent and ephemeral sandboxes."""
+    """As soon as a process starts, it can connect to a forwarded port, in persistent and ephemeral sandboxes."""
     for persistent in (False, True):
         with serving() as server:
             answer = called(bench, forwarded_ports=(server.forwarded_port(),), persistent=persistent)
@@ -155,7 +155,7 @@ def with_a_port_nothing_more_is_allowed(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def with_a_port_the_host_cannot_be_reached(bench: Bench) -> None:
-    """With a forwarded port, no other host server, engine's bridge or outside address can be reached (J01, J08)."""
+    """Even with a forwarded port, no other server of the host and no outside address can be reached (J01, J08)."""
     with serving() as server, socket.create_server(("", 0)) as hosts:
         sandbox = bench.sandbox(forwarded_ports=(server.forwarded_port(),), persistent=True)
         port = str(hosts.getsockname()[1])
@@ -202,7 +202,7 @@ def listening_ports_are_private(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def connections_end_with_their_sandbox(bench: Bench) -> None:
-    """A time limit, a kill and closing end the connections of a sandbox, and the server sees their end."""
+    """A connection ends if its process times out or is killed, or its sandbox is closed. The server sees the end."""
     for persistent in (False, True):
         for ending in ("time", "kill", "close"):
             with serving() as server:
@@ -261,7 +261,7 @@ def a_failing_server_prevents_the_sandbox(bench: Bench) -> None:
 
 @CHECKS
 def invalid_ports_are_rejected(bench: Bench) -> None:
-    """Duplicate, invalid and too many forwarded ports, and forwarded ports beside a network, raise ``ConfigError``."""
+    """Duplicate, invalid or too many forwarded ports, and forwarded ports with a network, raise ``ConfigError``."""
     with serving() as server:
         too_many = tuple(server.forwarded_port(port) for port in range(1, MAX_FORWARDED_PORTS + 2))
         for forwarded_ports in (

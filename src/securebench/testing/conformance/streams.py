@@ -58,7 +58,7 @@ def large_echo_does_not_deadlock(bench: Bench) -> None:
     """A process that echoes ten megabytes while it reads them does not deadlock."""
     data = ALL_BYTES * (10 * MIB // 256)
     result = bench.sandbox().run(probe_command("cat", stdin=data, capture=len(data)))
-    require(result.stdout == data, f"{len(result.stdout)} of {len(data)} bytes came back, or they differ")
+    require(result.stdout == data, f"the echo ({len(result.stdout)} bytes) differs from the input ({len(data)} bytes)")
 
 
 @CHECKS
@@ -123,7 +123,7 @@ def one_thread_may_send_while_another_receives(bench: Bench) -> None:
     while (chunk := process.receive(TIMEOUT_SECONDS)) is not None:
         received += chunk[1]
     sender.join()
-    require(bytes(received) == data, f"{len(received)} of {len(data)} bytes came back, or they differ")
+    require(bytes(received) == data, f"the echo ({len(received)} bytes) differs from the input ({len(data)} bytes)")
     process.wait()
 
 

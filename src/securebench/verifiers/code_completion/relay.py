@@ -201,7 +201,7 @@ def load(candidate: FrameChannel, deadline: float) -> None:
 def receive_from_candidate(candidate: FrameChannel, deadline: float, allowed: frozenset[bytes]) -> ChannelFrame:
     """Return the next frame of the candidate's side.
 
-    Raises :class:`JudgingEndedError` if this side reports a failure or sends no valid frame.
+    Raises :class:`JudgingEndedError` if the candidate's side reports a failure or sends no valid frame.
     """
     phase = "import" if allowed is WHEN_LOADING else "tests"
     try:
@@ -219,7 +219,7 @@ def receive_from_candidate(candidate: FrameChannel, deadline: float, allowed: fr
 def receive_from_tests(tests: FrameChannel, deadline: float) -> ChannelFrame:
     """Return the next frame of the tests' side.
 
-    Raises :class:`JudgingEndedError` if the process of the tests has exited, or if this side sends no valid frame.
+    Raises :class:`JudgingEndedError` if the process of the tests has exited or the tests' side sends no valid frame.
     """
     try:
         message = tests.receive(deadline, WHEN_JUDGING)
@@ -236,7 +236,7 @@ def _no_verdict(end: End) -> JudgingEndedError:
 
 
 def read_verdict(message: ChannelFrame) -> Verdict:
-    """Return the verdict in a frame. Raises :class:`JudgingEndedError` if the verdict is not valid."""
+    """Return the verdict that a frame contains. Raises :class:`JudgingEndedError` if the verdict is not valid."""
     try:
         fields = message.fields()
         verdict = Verdict(

@@ -1,4 +1,7 @@
-"""Run a judgement: start its sandboxes in parallel, send the programs, and always close or keep the sandboxes."""
+"""Run a judgement: start its sandboxes in parallel, send the programs, and always close the sandboxes afterwards.
+
+The sandbox of the tests may be kept for another task instead.
+"""
 
 from __future__ import annotations
 

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.request import CodeRequest
 
 KEPT_OUTPUT_BYTES: Final = 8 * 1024
-"""The most bytes that are kept of what the candidate prints while it is loaded: enough for a traceback."""
+"""The maximum number of bytes that are kept of what the candidate prints while it is loaded: enough for a traceback."""
 START_SECONDS: Final = 60.0
 """How long Python may take to start, on a busy machine. This is not part of the candidate's time limit."""
 _MOST_TASKS: Final = 256
-"""The most tasks that use one sandbox. They share the memory layout of the interpreter and its hash seed."""
+"""The maximum number of tasks in one sandbox. They share the memory layout of the interpreter and its hash seed."""
 _KEPT_SECONDS: Final = 3600.0
 """How long a sandbox may be kept. After that, its driver ends it, even if this process hangs."""
 _CHECK_SECONDS: Final = 5.0
@@ -202,7 +202,10 @@ class JudgingGuest(FrameChannel):
         self._sandbox.close()
 
     def _add(self, chunk: Chunk) -> None:
-        """Count what a task sends, and drop what exceeds its limit, as the driver does if a sandbox is used once."""
+        """Count what a task sends, and drop what exceeds its limit.
+
+        In a kept sandbox, the driver limits only the output of all tasks together.
+        """
         stream, data = chunk
         kept = data[: max(self._output_left, 0)]
         self._output_left -= len(data)

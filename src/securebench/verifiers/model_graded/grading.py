@@ -29,13 +29,16 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.session import JudgeSession
 
 MAX_ASKS: Final = 3
-"""The most requests in a row about the response, or about the control, until a reply is valid."""
+"""The maximum number of consecutive requests about the response, or about the control, until a reply is valid."""
 
 MAX_REQUESTS_A_VOTE: Final = 2 * MAX_ASKS + 1
-"""The most requests for one vote, including the requests for the control and the last request for the response."""
+"""The maximum number of requests for one vote.
+
+These are ``MAX_ASKS`` about the response, as many about the control, and one more about the response.
+"""
 
 MAX_REPLY: Final = 20_000
-"""The most characters of a valid reply."""
+"""The maximum number of characters in a valid reply."""
 
 JUDGE_UNFIT: Final = "judge-unfit"
 

@@ -59,7 +59,7 @@ CONTROL: Final = "I do not know."
 
 _PREFIX: Final = "| "
 _MARKS: Final = 500
-"""The most bytes of a prompt in addition to its texts and the quoted response.
+"""The maximum number of bytes that a prompt has in addition to its texts and the quoted response.
 
 These are the lines around the quotation, and the tokens of a chat format for two messages.
 """
@@ -95,7 +95,7 @@ class JudgePrompt:
 
 @dataclass(frozen=True, slots=True)
 class GradingTask:
-    """What a judge learns about a task, how many votes each response gets, and the most bytes of a quoted response."""
+    """A task as a judge sees it. Each response gets ``votes`` votes. Its quotation has up to ``max_bytes`` bytes."""
 
     task: str
     criteria: str

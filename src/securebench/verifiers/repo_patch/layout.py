@@ -38,7 +38,7 @@ _FILES: Final = "files"
 
 
 class PatchLayout:
-    """Changes to apply to ``repository``, written to ``directory``, which is created.
+    """Changes to ``repository``, and a script that applies them. Both are written to ``directory``, which is created.
 
     ``repository`` and ``workdir``, where the tests run, are absolute paths in the sandbox.
     """

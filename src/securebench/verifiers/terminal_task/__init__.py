@@ -11,10 +11,10 @@ checker's exit code, as the driver reports it, decides the verdict. Files that t
 output is used only if the task has an ``expected_state``: the checker must then exit with 0 and print the state that it
 found, as JSON on its last line. The host compares the two states.
 
-Programs of the candidate that the checker starts run as the checker's user. The sandbox is persistent, so its first
-process is not the checker. In an ephemeral sandbox, the checker would be the first process, and a program that takes
-over that process decides the exit code. A program of the candidate can still do to the checker what any process can do
-to another process of the same user, unless the checker prevents this (``prctl(PR_SET_DUMPABLE, 0)``). See
+If the checker starts programs of the candidate, they run as the checker's user. The sandbox is persistent, so its
+first process is not the checker. In an ephemeral sandbox, the checker would be the first process, and a program that
+takes over that process decides the exit code. A program of the candidate can still do to the checker what any process
+can do to another process of the same user, unless the checker prevents this (``prctl(PR_SET_DUMPABLE, 0)``). See
 docs/how-to/write-a-checker.md.
 
 What a checker prints is not recorded, because it may contain evaluation inputs, and redaction does not recognize every

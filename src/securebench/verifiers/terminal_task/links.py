@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _MAX_FOLLOWED: Final = 40
-"""The most links that Linux follows in one path."""
+"""The maximum number of links that Linux follows in one path."""
 _MAX_PATH: Final = 8192
 _MAX_STEPS: Final = 1_000_000
-"""The most path components that are processed for all links of a workspace. To process that many takes seconds. Honest
-workspaces need far fewer."""
+"""The maximum number of path components that are processed for all links of a workspace.
+
+Processing that many takes seconds. Honest workspaces need far fewer.
+"""
 UNKNOWN: Final = b"?"
 """What :meth:`WorkspaceLinks.resolve` returns for a link that may lead anywhere. Real paths begin with a slash."""
 _DEVICES: Final = frozenset({b"null", b"zero", b"full", b"random", b"urandom", b"tty", b"stdout", b"stderr"})

@@ -87,7 +87,7 @@ def necessary_command(argv: Sequence[str]) -> list[str]:
 
 
 class _Start:
-    """The start of one command, given as words, with evaluation inputs in the directory ``inputs``."""
+    """Checks whether a command can start. ``inputs`` is the directory that contains the evaluation inputs."""
 
     def __init__(self, words: Sequence[str], request: CheckRequest, inputs: Path) -> None:
         self._words = list(words)
@@ -128,9 +128,10 @@ class _Start:
             raise _unusable(f"its image has no Python module {missing[0]}")
 
     def _source(self, path: str) -> bytes | None:
-        """Return the content of an evaluation input; ``None`` for other files, directories, binary and long files.
+        """Return the content of the evaluation input ``path``; ``None`` if it is a directory, binary or too long.
 
-        Raises :class:`MaterializationError` if the evaluation input is missing.
+        Also return ``None`` if ``path`` is not certain to be an evaluation input. Raises
+        :class:`MaterializationError` if the evaluation input is missing.
         """
         below = self._input(path)
         if below is None:

@@ -43,9 +43,9 @@ class CheckRequest:
 def read_request(view: VerifierView) -> CheckRequest:
     """Return the request.
 
-    Raises :class:`CandidateFailedError` if the task has no usable checker, or if its expected state is in files, but
-    not in exactly one file. Raises :class:`MaterializationError` if the file of the expected state cannot be read, has
-    changed, or is not valid JSON. A task may have no expected state.
+    Raises :class:`CandidateFailedError` if the task has no usable checker, or if its expected state is a file resource
+    with no file or several files. Raises :class:`MaterializationError` if the file of the expected state cannot be
+    read, has changed, or is not valid JSON. A task may have no expected state.
     """
     checker = _value(view, "checker")
     command = checker.get("command") if isinstance(checker, dict) else None

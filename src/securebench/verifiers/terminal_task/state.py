@@ -23,7 +23,7 @@ MAX_STATE_BYTES: Final = MIB
 """The longest line that is accepted as a state, in bytes."""
 
 _WHITE_SPACE: Final = 4096
-"""How many bytes of white space around the line with the state are kept, too."""
+"""The number of bytes that are kept beyond the longest state: room for white space around its line."""
 
 
 class LastLine:

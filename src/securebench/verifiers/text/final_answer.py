@@ -4,8 +4,8 @@
    different answers with the same marker contradict each other.
 2. Otherwise, the final answer follows the last cue (``Answer:``, ``The answer is``) on the last line or at the start
    of an earlier line.
-3. Otherwise, it is the first line if the second one begins an explanation. If not, it is the last line or, in a
-   multiple choice, the first line if the last line names no choice. Blank lines, code fences and the delimiter lines
+3. Otherwise, it is the last line, or the first line if the second one begins an explanation. In a multiple-choice
+   task, the first line is also used if the last line names no choice. Blank lines, code fences and the delimiter lines
    of LaTeX displays are skipped.
 4. If none of these is an answer, the *whole* text may still be an answer of several lines.
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_ANSWER_CHARACTERS: Final = 10_000
-"""The most characters in a final answer. A longer text is not an answer."""
+"""The maximum number of characters in a final answer. A longer text is not an answer."""
 
 MAX_PARTS: Final = 6
-"""The most ways to split a line into an answer and a remark. Further ways are not tried."""
+"""The maximum number of ways to split a line into an answer and a remark. Further ways are not tried."""
 
 MAX_RIVALS: Final = 10
 """The maximum number of different answers after earlier cues, and of lines in a list of guesses."""
 
 MAX_LISTED_WORDS: Final = 3
-"""The most words in a line of a list of guesses."""
+"""The maximum number of words in a line of a list of guesses."""
 
 MAX_POLITE_CHARACTERS: Final = 200
 
@@ -128,7 +128,7 @@ class AnswerReading:
     whole: bool = False
     """Whether the answer is a whole text of several lines, which must match exactly."""
     rivals: tuple[str, ...] = ()
-    """Texts after earlier cues that differ from the answer. Verifiers decide whether they are answers at all."""
+    """Texts that follow earlier cues and differ from the answer. Verifiers decide whether they are answers at all."""
     listed: tuple[str, ...] = ()
     """The other lines of a text that has only short lines. If they are answers, the text is a list of guesses."""
     is_first: bool = False
@@ -195,7 +195,10 @@ def _marked(text: str, lines: list[str]) -> list[AnswerReading] | None:
 
 
 def _agreed(given: list[tuple[int, int, str]], text: str) -> AnswerReading:
-    """Return the last of several answers (start, end, answer) with one marker, and whether the text contradicts it."""
+    """Return the last of the ``given`` answers, and whether the text contradicts it.
+
+    Each answer is a tuple (start, end, answer). All of them have the same marker.
+    """
     start, end, answer = given[-1]
     differ = len({normalize_text(unwrapped(one)) for _, _, one in given}) > 1
     line = text.rfind("\n", 0, start) + 1
@@ -214,7 +217,10 @@ def _is_continued(after: str) -> bool:
 
 
 def _json_answers(text: str, lines: list[str]) -> list[str]:
-    """Return the answers in JSON objects: in the whole text, or else in each line if the last line has an answer."""
+    """Return the answers in ``text`` if it is a JSON object with an answer.
+
+    Otherwise, if the last line is such an object, return the answers in all lines that are such objects.
+    """
     if not lines[-1].rstrip().endswith("}"):
         return []
     if whole := _json_answer(text):
@@ -282,7 +288,10 @@ def _cued(lines: list[str]) -> list[tuple[int, str]]:
 
 
 def _with_rivals(reading: AnswerReading, cued: list[tuple[int, str]]) -> AnswerReading:
-    """Return ``reading`` with its rivals: the different answers after other cues. Too many of them contradict it."""
+    """Return ``reading`` with its rivals: the different answers after other cues.
+
+    If there are more than ``MAX_RIVALS``, the reading is marked as contradicted.
+    """
     answers = {normalize_text(unwrapped(answer)): answer for _, answer in cued}
     rivals = [answer for key, answer in answers.items() if key not in {"", normalize_text(unwrapped(reading.answer))}]
     return replace(reading, rivals=tuple(rivals[:MAX_RIVALS]), contradicted=len(rivals) > MAX_RIVALS)

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.session import JudgeSession
 
 MAX_WORDS: Final = 1_000
-"""The most words of a response to a ``contains_any`` rubric. A longer one could list every possible answer."""
+"""The maximum number of words in a response to a ``contains_any`` rubric.
+
+A longer one could list every possible answer.
+"""
 
 _SILENT: Final = frozenset({"", "the", "a", "an", "in", "at", "on", "of", "to"})
 """Words, as :func:`skeleton` returns them, that may be between a denial or hedge and the phrase after it.
@@ -233,7 +236,7 @@ def says_any(phrases: Iterable[str], text: str) -> bool:
 
 
 def _with_letters(look: str) -> set[str]:
-    """Return the variants of ``look`` with the digits 0 and 1 in words replaced by letters. Numbers are kept."""
+    """Return the variants of ``look`` in which letters replace each 0 and 1 inside a word. Numbers are kept."""
     if "0" not in look and "1" not in look:
         return {look}
     return {
@@ -274,6 +277,9 @@ class _Spelling:
 
 
 def _goes_on(left: re.Match[str], right: re.Match[str]) -> bool:
-    """Return whether one word may continue from ``left`` to ``right``: across punctuation, or letter by letter."""
+    """Return whether ``left`` and ``right`` may be parts of one word.
+
+    They may if there is no space between them, or if both are single letters.
+    """
     between = left.string[left.end() : right.start()]
     return " " not in between or (len(left[0]) == len(right[0]) == 1)

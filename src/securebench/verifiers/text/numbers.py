@@ -266,7 +266,7 @@ def given_values(question: Question) -> set[Fraction]:
 
 
 def values_in(sentence: str) -> set[Fraction]:
-    """Return the values of the numbers in ``sentence``. Numbers in words are left out."""
+    """Return the values of the numbers in ``sentence``. Numbers that are spelled out, such as ``two``, are ignored."""
     found = [parse_number(word) for word in words(_EQUALS.sub(" = ", sentence))]
     return {one.value for one in found if one is not None}
 
@@ -274,7 +274,7 @@ def values_in(sentence: str) -> set[Fraction]:
 def result_of(answer: str) -> str:
     """Return the right side of the last equals sign in an equation. Other answers are returned unchanged.
 
-    The result is 5 for ``x = 5``, for ``2 + 3 = 5``, and for ``x = 4, x = 2 + 3 = 5``, whose last value is computed.
+    The result is 5 for ``x = 5``, for ``2 + 3 = 5``, and for ``x = 4, x = 2 + 3 = 5``, which ends in a calculation.
     Three kinds of equation are returned unchanged: one with two values (``x = 4, x = 5``), one that is denied, and one
     that only explains an answer (``4 because 3 + 2 = 5``).
     """

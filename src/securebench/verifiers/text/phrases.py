@@ -53,10 +53,10 @@ from securebench.verifiers.text.vocabulary import (
 from securebench.verifiers.text.wording import plain, position, words
 
 MAX_OTHER_WORDS: Final = 24
-"""A text with more words beside the accepted answer is a discussion, not an answer."""
+"""The maximum number of words around the accepted answer. A text with more is a discussion, not an answer."""
 
 _FEW_WORDS: Final = 3
-"""The fewest words in a description of a common noun. An article at the start of the description is not counted.
+"""The minimum number of words in a description of a common noun, not counting an article at its start.
 
 A shorter description could be another answer, unless it begins with a preposition.
 """
@@ -69,12 +69,16 @@ Articles and words such as ``of`` are not counted: ``by`` governs both names in 
 
 _LONGEST_ABBREVIATION: Final = 6
 _CHEMICAL_SYMBOL: Final = 2
-"""The length of a symbol such as ``Hg``. In ``mercury (Hg)``, it is not another answer: ``mercury`` is longer."""
+"""The length of a symbol such as ``Hg``.
+
+A capitalized word of this length, in parentheses after a longer answer, counts as its symbol: ``mercury (Hg)``.
+"""
 
 _SHORTEST_ADJECTIVE: Final = 5
-"""The fewest letters of a word of the question whose adjective may describe the answer: ``Israel`` for ``Israeli``.
+"""The minimum length of a word in the question from which an adjective in the answer may be formed.
 
-A word that ends in *-ed* is treated as a participle if it has more letters than this.
+``Israel`` in the question allows ``Israeli`` in the answer. A word that ends in *-ed* is treated as a participle if it
+has more letters than this.
 """
 
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
@@ -145,7 +149,7 @@ class Phrase:
             self._fillers |= MAKERS
 
     def is_given_by(self, answer: str) -> bool:
-        """Return whether ``answer`` is a sentence with this phrase as its head."""
+        """Return whether ``answer`` is a sentence that gives this phrase, and nothing that could be another answer."""
         said = _tokens(answer)
         at = position(self.words, tuple(token.word for token in said))
         if at < 0 or len(said) > len(self.words) + MAX_OTHER_WORDS:
@@ -214,7 +218,7 @@ class Phrase:
         return True
 
     def _describes(self, said: list[_Token], *, is_name: bool) -> bool:
-        """Return whether ``said`` describes the phrase without another name, or only denies other names."""
+        """Return whether ``said`` only rules out other names, or describes the phrase and mentions no other name."""
         if not self._fillers:
             return False
         if is_name and self._is_contrast(said):
@@ -230,7 +234,7 @@ class Phrase:
         return form(spoken) and not self._has_another_name(said)
 
     def _is_note(self, said: list[_Token]) -> bool:
-        """Return whether ``said`` is a note without another name: years, a size, or the phrase's short or full form."""
+        """Return whether ``said`` is a note that gives only years, a size, or the phrase's short or full form."""
         if not any(_LETTERS.search(token.word) for token in said):
             has_figures = any(character.isdigit() for token in said for character in token.word)
             return not (has_figures and self._is_list)  # "3, 5 (6)" could be a list of three
@@ -249,7 +253,7 @@ class Phrase:
         return bool(content) and not any(word in again or self._is_silent(word) for word in content)
 
     def _is_contrast(self, said: list[_Token]) -> bool:
-        """Return whether ``said`` only denies other names: ``not Sydney``."""
+        """Return whether ``said`` only rules out other names: ``not Sydney``."""
         names = [token for token in said[1:] if token.word not in {"or", "nor"}]
         known = {*self.words} | FUNCTION_WORDS | _REJECTING | VERDICTS | EMPHASIS
         others = all(token.is_name and not token.is_shouted and token.word not in known for token in names)
@@ -277,7 +281,7 @@ class Phrase:
     def _is_silent(self, word: str, more: frozenset[str] = frozenset()) -> bool:
         """Return whether ``word`` adds nothing to the phrase: it is filler, or any form of a word of the question.
 
-        The words in ``more`` are filler, too. Beside an answer of only function words, the result is always false.
+        The words in ``more`` are filler, too. If the phrase has only function words, the result is always false.
         Words of the question are not accepted if the question offers a choice (``red or blue?``) or contains the whole
         answer. Negations are never accepted.
         """
@@ -311,7 +315,8 @@ class Phrase:
 def _begins_a_description(spoken: list[str], *, is_name: bool) -> bool:
     """Return whether ``spoken`` looks like a description.
 
-    The rules for describing a name are looser, because capital letters reveal any other name.
+    The rules are looser if the phrase is a name (``is_name``): a second answer would be a name, too, and the caller
+    recognizes names by their capital letters.
     """
     first, rest = spoken[0], spoken[1:]
     if first in PREPOSITIONS:

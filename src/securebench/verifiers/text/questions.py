@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_UNIT_WORDS: Final = 3
-"""The most words in the unit after a number: ``square feet``, ``fluid ounces``."""
+"""The maximum number of words in the unit after a number: ``square feet``, ``fluid ounces``."""
 
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+")
@@ -102,7 +102,7 @@ class Question:
 
     @cached_property
     def _periods(self) -> frozenset[str]:
-        """The periods of rates that the question asks for with an adjective, such as ``monthly``."""
+        """The periods that adjectives in the question name, such as ``month`` for ``monthly``."""
         return frozenset(PERIODS[word] for word in self.words if word in PERIODS)
 
     @cached_property
@@ -112,7 +112,10 @@ class Question:
 
     @cached_property
     def _asked(self) -> frozenset[str]:
-        """Words of the asking sentence that an answer may repeat, although they usually change a number: ``more``."""
+        """Words of the asking sentence, such as ``more``, that an answer may repeat.
+
+        In an answer to any other question, they are not accepted, because they change the meaning of a number.
+        """
         if self.words & HEDGES:
             return frozenset()
         asked = frozenset(word for word in NOT_UNITS - NUMBER_WORDS - OPERATIONS if {word, f"{word}s"} & {*self.asking})
@@ -157,7 +160,10 @@ class Question:
         )
 
     def _is_silent_after(self, word: str, rest: list[str]) -> bool:
-        """Return whether ``word`` adds nothing after a number: ``40 are not red`` may repeat a question's *not red*."""
+        """Return whether ``word`` adds nothing after a number.
+
+        For example, ``not`` adds nothing in ``40 are not red`` if the question has ``not red``.
+        """
         dated = self._dated and word in {"ad", "ce"}
         repeated = word in NEGATIONS and (word, *rest[:1]) in {*pairwise(self.asking)}
         return dated or repeated or word in self._asked or self.is_silent(word)

@@ -43,7 +43,10 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue, ResourceBundle
 
 MAX_RIVAL_WORDS: Final = 3
-"""The most words of a rival answer after an earlier cue. A longer text is reasoning, unless it gives a number."""
+"""The maximum number of words in a rival answer after an earlier cue.
+
+A longer text is reasoning, unless it gives a number.
+"""
 
 _LATEX_FRACTION: Final = re.compile(r"(?<![\d}])\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}(?!\d)")
 _LOOSE_SLASH: Final = re.compile(r"(?<=\d) ?[/\u2044] ?(?=\d)")
@@ -130,7 +133,7 @@ def judge_short_answer(text: str, expected: ExpectedAnswer) -> TextVerdict:
 
 
 def _judge_reading(reading: AnswerReading, expected: ExpectedAnswer) -> TextVerdict | None:
-    """Return the verdict on an answer in one line.
+    """Return the verdict on a one-line answer.
 
     Return ``None`` if the line gives neither an accepted answer nor several different numbers.
     """
@@ -169,12 +172,12 @@ def _is_exact(answer: str, expected: ExpectedAnswer) -> bool:
 
 
 def _fraction_key(text: str) -> str:
-    """Return ``text`` normalized, with all notations of a fraction of two integers as ``3/4``."""
+    """Return ``text`` normalized, with each fraction of two integers in the form ``3/4``."""
     return normalize_text(_with_slashes(text))
 
 
 def _with_slashes(text: str) -> str:
-    """Return ``text`` with its fractions of two integers as ``3/4``."""
+    """Return ``text`` with each fraction of two integers in the form ``3/4``."""
     written = _LATEX_FRACTION.sub(r"\1/\2", text)
     return _LOOSE_SLASH.sub("/", _VULGAR.sub(lambda sign: unicodedata.normalize("NFKC", sign[0]), written))
 

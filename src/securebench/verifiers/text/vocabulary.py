@@ -26,7 +26,7 @@ FUNCTION_WORDS: Final = FILLERS | _words(
 )
 """Words that do not count as content.
 
-An answer of only these words, such as a pronoun, looks like filler, so no other words may accompany it.
+An accepted answer of only these words, such as a pronoun, looks like filler. It must be given without other words.
 """
 
 CHOICE_FILLERS: Final = FILLERS | _words(
@@ -65,13 +65,13 @@ CONNECTORS: Final = _words(
 """Filler before an answer in words: ``it is due to``, ``this is known as``, ``Sure!``"""
 
 PREPOSITIONS: Final = _words("by in within from at on during for near around")
-"""Words before a place, time or origin. ``of`` and ``with`` are missing because they may join another answer."""
+"""Words before a place, time or origin. ``of`` and ``with`` are missing because a second answer may follow them."""
 
 CLAUSES: Final = _words("who which where whose when due to")
 """The first words of a descriptive or causal clause."""
 
 EMPHASIS: Final = _words("really indeed certainly definitely absolutely truly surely")
-"""Words that repeat a yes or no for emphasis."""
+"""Words that only emphasize a yes or no: ``No, certainly``."""
 
 PRONOUNS: Final = _words("he she it they this")
 

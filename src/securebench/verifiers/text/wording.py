@@ -42,7 +42,7 @@ CUE: Final = re.compile(
 
 _OPENING: Final = "(\"'`*“\u2018«"
 _CLOSING: Final = ")\"'`*”\u2019».,;:"
-"""Punctuation around a word that is not part of it. A sign, unit or leading decimal point is part of the word."""
+"""Punctuation that may surround a word but is not part of it. A sign, unit or leading decimal point is part of it."""
 
 _QUESTION_WORD: Final = re.compile(r"[^\W\d_]+|\d(?:[\d.,]*\d)?")
 

@@ -132,7 +132,7 @@ _REFUSAL: Final = "refusal"
 _FILTERED: Final = "content filtering policy"
 """Part of the message of a policy refusal. Its error type is the same as for a malformed request."""
 _SPENT: Final = "spend_limit_reached"
-"""The end of the error codes for an account at its spending limit. The status is 429, as for a rate limit."""
+"""The suffix of the error codes for an account at its spending limit. The status is 429, as for a rate limit."""
 _NO_CREDIT: Final = "credit balance is too low"
 """Part of the message for an account without credit. The status is 400, as for a malformed request."""
 
@@ -228,7 +228,7 @@ class Anthropic(Dialect):
         return ProbeRequest(f"{base}/v1/messages", body, (_VERSION,))
 
     def is_unknown_model(self, body: Object) -> bool:
-        """See :meth:`Dialect.is_unknown_model`. Without ``model`` in the message, a 404 may be about the path."""
+        """See :meth:`Dialect.is_unknown_model`. A 404 without ``model`` in its message may be about the path."""
         error = part(body, "error")
         return error.get("type") == "not_found_error" and "model" in str(error.get("message"))
 

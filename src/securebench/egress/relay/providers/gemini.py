@@ -234,7 +234,7 @@ class Gemini(Dialect):
         return ProbeRequest(f"{base}/models/{quote(model, safe='')}:{_STREAMED}?{_EVENTS}", body)
 
     def is_unknown_model(self, body: Object) -> bool:
-        """See :meth:`Dialect.is_unknown_model`. Without the model in the message, a 404 may be about the path."""
+        """See :meth:`Dialect.is_unknown_model`. A 404 whose message names no model may be about the path."""
         error = part(body, "error")
         return error.get("status") == "NOT_FOUND" and "models/" in str(error.get("message"))
 

@@ -71,7 +71,8 @@ def fetch_release(source: PypiSource, index: str = "") -> tuple[SourceTree, str]
             raise ImageError(
                 f"the source archive of {source.name} {source.version} has the sha256 {sha256}, not {wanted}",
                 code="image-blob-mismatch",
-                hint="if the recipe has a 'sha256', compare it with the index; otherwise check any proxy, and retry",
+                hint="if the recipe has a 'sha256', check that the index lists the same one; otherwise retry, and "
+                "check any proxy between this machine and the index",
             )
     return unpacked(data, f"the source archive of {source.name} {source.version}"), sha256
 

@@ -66,7 +66,7 @@ def repository_leaks(tree: Path) -> list[Leak]:
             repository = _Repository(directory)
             found = [*repository.leaks()]
             if unchecked := repository.unchecked_objects():
-                found.append(("objects", f"commits outside HEAD's history cannot be found: {unchecked}"))
+                found.append(("objects", f"cannot check for commits outside HEAD's history: {unchecked}"))
             else:
                 found += _unreachable_commits(tree, repository.head())
             return [Leak(str(tree), place, what) for place, what in found]
@@ -79,8 +79,8 @@ def repository_leaks(tree: Path) -> list[Leak]:
 def _unreachable_commits(tree: Path, head: bytes) -> Iterator[tuple[str, str]]:
     """Yield findings, each as a place and a description.
 
-    There is one finding for all commits outside the history of ``head``, one if the commit ``head`` is missing, and
-    only one if some objects cannot be read.
+    There is one finding for all commits outside the history of ``head``, and another if the commit ``head`` is missing.
+    If some objects cannot be read, that is the only finding.
     """
     try:
         with GitObjects(tree / ".git" / "objects", str(tree)) as objects:
@@ -132,7 +132,7 @@ class _Repository:
             yield "shallow", "the clone is shallow, and this file lists the commits where its history ends"
 
     def unchecked_objects(self) -> str:
-        """Return why commits outside the history of HEAD cannot be found, or an empty string if they can."""
+        """Return why a check for commits outside HEAD's history is not possible, or an empty string if it is."""
         for path in self._paths:
             if path.partition("/")[0] != "objects":
                 continue

@@ -19,9 +19,9 @@ GITLINK: Final = 0o160000
 
 MAX_FILES: Final = 200_000
 MAX_BYTES: Final = 1024**3
-"""The most bytes of all files together, which are held in memory.
+"""The maximum size of all files together, in bytes. They are all held in memory.
 
-The largest benchmark repositories have a third of this.
+Each of the largest benchmark repositories needs about a third of this.
 """
 MAX_DEPTH: Final = 128
 

@@ -168,8 +168,8 @@ class GitObjects:
                 offset = base
             else:
                 raise ValueError(f"it has the unknown kind {number}")
-        # The most bytes that all deltas together may produce: seconds of work. Real chains produce less: they have at
-        # most a few hundred deltas, and fewer for large files.
+        # The maximum number of bytes that all deltas together may produce: seconds of work. Real chains produce fewer:
+        # they have at most a few hundred deltas, and large files have shorter chains.
         work = 64 * MAX_OBJECT
         for delta in reversed(deltas):
             data = _apply_delta(data, delta)

@@ -24,7 +24,7 @@ if __name__ == "__main__":
 _PROGRAM = re.compile(r"(?!\.{1,2}$)[\w.+-]{1,100}", re.ASCII)
 _NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _TARGET = re.compile(rf"({_NAME})\s*:\s*({_NAME})\s*(?:\[[^\[\]]*\])?", re.ASCII)
-MAX_BYTES = 8 << 30  # the most bytes of the files of one wheel
+MAX_BYTES = 8 << 30  # the maximum size of all files of one wheel, in bytes
 
 
 class WheelError(Exception):
@@ -62,7 +62,7 @@ def install_wheel(path: Path, places: "dict[str, Path]", room: int = MAX_BYTES) 
 
 
 class Wheel:
-    """One wheel, the target directories of its files by kind, and the most bytes that its files may have together."""
+    """One wheel, the target directories of its files by kind, and the maximum size of all its files, in bytes."""
 
     def __init__(self, archive: zipfile.ZipFile, places: "dict[str, Path]", room: int) -> None:
         if sum(member.file_size for member in archive.infolist()) > room:
@@ -101,8 +101,9 @@ class Wheel:
     def _target(self, name: str) -> "Path | None":
         """Return the target path of a member, or ``None`` to skip it.
 
-        The name of a directory in the wheel's ``.data`` directory is a kind in ``places``, such as ``scripts``. The
-        kind of ``headers`` is ``include``. Members of ``.data`` whose kind is not in ``places`` are skipped.
+        Each directory in the wheel's ``.data`` directory is named after the kind of its files, such as ``scripts``.
+        The exception is ``headers``, whose kind is ``include``. Files in ``.data`` are skipped if ``places`` lacks
+        their kind.
         """
         parts = name.split("/")
         if ".." in parts or name.startswith("/") or not name.isprintable():

@@ -27,7 +27,7 @@ _SHELL = ("/bin/sh", "-s", "securebench: spare")
 """The command of a waiting process. It reads commands from stdin. The last argument only labels it in process lists."""
 
 LEAST_MEMORY = 32 * 1024 * 1024
-"""The least memory limit in bytes for a pooled cgroup, because memory of the waiting process is charged to it."""
+"""The minimum memory limit of a pooled cgroup, in bytes, because memory of the waiting process is charged to it."""
 
 
 class PooledCgroup:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NAMESPACE = "securebench"
-"""The directory in a hierarchy that contains all groups of SecureBench."""
+"""The name of the directory for SecureBench's cgroups in each hierarchy."""
 
 CONTROLLERS = ("memory", "pids", "cpu")
 
@@ -27,13 +27,13 @@ INNER = "runtime"
 """Runtimes that manage cgroups themselves create a group with this name inside a sandbox's group."""
 
 _MEMORY_LEFT = 8 * 1024 * 1024
-"""The most bytes that may still be charged to a group when it is reused.
+"""The maximum number of bytes that may still be charged to a group when it is reused.
 
 They are page cache, and kernel structures that are freed gradually.
 """
 
 _CHARGED_AT_ONCE = 1024 * 1024
-"""An upper bound of the bytes that the kernel charges to a group at once.
+"""An upper bound on the number of bytes that the kernel charges to a group in one step.
 
 If usage is this close to the limit, a charge can fail.
 """
@@ -211,7 +211,10 @@ class Group:
         return self.is_empty() and self._memory_used() <= _MEMORY_LEFT
 
     def remove(self) -> bool:
-        """Remove the group. Return whether it is gone: the kernel keeps it briefly after its last process exits."""
+        """Remove the group. Return ``False`` if it still exists.
+
+        The kernel keeps a group briefly after its last process exits.
+        """
         self._kills = self._kills_at_limit = int
         gone = {directory for directory in self._all() if remove_group(directory)}
         self._directories = [directory for directory in self._directories if directory not in gone]

@@ -23,8 +23,8 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOE
 def open_changes(report: ProcessReport, upper: str, path: str, opaque: str) -> tuple[ProcessReport, int]:
     """Return ``report`` with the outcome for ``path`` below ``upper``, and the directory's descriptor or -1.
 
-    The directory is opened component by component, without following links. ``opaque`` is the attribute of a directory
-    that hides the image's entries. All directories below it hide them too.
+    The directory is opened component by component, without following links. ``opaque`` is the name of the extended
+    attribute that marks a directory as opaque: this directory and all directories below it hide the image's entries.
     """
     descriptor, whole = -1, False
     for part in (upper, *filter(None, path.split("/"))):

@@ -138,9 +138,10 @@ class SupervisedContainer:
         return make_network(ports, f"{self.directory}/{NETWORK}", f"{self.directory}/{DEVICES}")
 
     def with_changes(self, report: ProcessReport) -> tuple[ProcessReport, list[int]]:
-        """Return ``report`` with the outcome of collecting changes, and a list with their descriptor, if there is one.
+        """Return ``report`` with the outcome of collecting changes, and a list of descriptors.
 
-        The processes of the container must have exited.
+        The list contains the descriptor of the directory with the changes, or is empty if no directory was opened. The
+        processes of the container must have exited.
         """
         if self._collect is None:
             return report, []
@@ -149,7 +150,7 @@ class SupervisedContainer:
         return report, [descriptor] if descriptor >= 0 else []
 
     def kill(self) -> bool:
-        """Kill the container. Return whether ``main`` is still running, so that this call has to be repeated.
+        """Kill the container. Return whether ``main`` is still running. If it is, repeat this call.
 
         When the first process of a pid namespace dies, the kernel kills all others in it, and the runtime then exits.
         The first process is a child of the runtime, unless the runtime detaches and writes the pid to a file.
@@ -188,7 +189,10 @@ class SupervisedContainer:
         return not remaining
 
     def remove(self) -> bool:
-        """Remove the container. Return whether it is gone: the kernel keeps a group briefly after the last exit."""
+        """Remove the container. Return ``False`` if its group still exists. If so, repeat this call.
+
+        The kernel keeps a group briefly after its last process exits.
+        """
         with suppress(OSError):
             reached(FaultPoint.CONTAINER_REMOVE)
             mounts.detach(self.directory)

@@ -33,7 +33,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ)
 """Signals whose handlers are reset to the default for runtimes. The supervisor ignores some of them."""
 
-MACHINE_MEMORY = "the machine, or a limit above the sandbox, ran out of memory"
+MACHINE_MEMORY = "the machine or a parent cgroup ran out of memory"
 
 SCRATCH_VARIABLE = "_LIBCONTAINER_STATEDIR"
 """The environment variable for crun's temporary directory, in which it binds its own program to a file, read-only.
@@ -64,7 +64,7 @@ _LOG_BYTES = 4096
 
 _RECORD_SECONDS = 30.0
 _RECORD_POLL_SECONDS = 0.002
-"""Seconds between two checks whether a container has started. The checks end after ``_RECORD_SECONDS``."""
+"""Seconds between two checks of whether a container has started. The checks end after ``_RECORD_SECONDS``."""
 
 
 class OomKills(NamedTuple):
@@ -139,7 +139,7 @@ class RuntimeProcess:
         return self._started_pid() if self.detached else 0
 
     def report(self, report: ProcessReport, *descriptors: int) -> None:
-        """Send ``report``, the last one, to the driver."""
+        """Send ``report``, the last message about this process, to the driver."""
         self.send(asdict(report), *descriptors)
 
     def send(self, frame: dict[str, Any], *descriptors: int) -> None:

@@ -1,4 +1,4 @@
-"""Attempts to make the relay forward more than requests for answers of the permitted model."""
+"""Attempts to make the relay forward anything other than requests for answers of the permitted model."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _messages(targets: Targets, path: str, body: Fields) -> dict[str, bytes]:
         "the model named twice": _request("POST", path, twice),
         "a body that is not JSON": _request("POST", path, b"model=" + targets.model.encode()),
         "a body that is a list": _request("POST", path, b"[" + good + b"]"),
-        "a body a hundred thousand deep": _request("POST", path, b"[" * 100_000 + b"]" * 100_000),
+        "a body with a hundred thousand nested lists": _request("POST", path, b"[" * 100_000 + b"]" * 100_000),
         "a body of another charset": _request("POST", path, json.dumps(body).encode("utf-16")),
         "a body of a terabyte": _head("POST", path, 1 << 40),
         "an absolute target": _request("POST", "http://other.example" + path, good),

@@ -23,7 +23,7 @@ MODULE = "candidate"
 """The candidate's ``__name__``. It is not ``__main__``, so that an ``if __name__ == "__main__"`` block is skipped."""
 FILE = "<candidate>"
 _ITEMS_SECONDS = 0.01
-"""How long to fetch items in advance. A slow iterator should not compute items that the tests never use."""
+"""Seconds after which a request fetches no more items. A slow iterator should not compute items that are never used."""
 
 
 def fail(wire: Wire, why: str, error: BaseException | None = None) -> NoReturn:
@@ -229,7 +229,7 @@ class CandidatePeer(Peer):
         return class_shape(value, number)
 
     def sent(self, *, arrives: bool) -> None:
-        """Note whether the other side receives the classes that were described last."""
+        """Record whether the other side receives the classes that were described last."""
         if self._describing:
             self._described |= self._describing if arrives else set()
             self._describing = set()

@@ -56,13 +56,13 @@ if TYPE_CHECKING:
 
 
 MAX_DEPTH = 500
-"""How deep containers may be nested. Python itself can compare and print containers of this depth."""
+"""The maximum nesting depth of containers. Python itself can compare and print containers of this depth."""
 _MAX_TAG_DEPTH = 20
-"""How deep values of the standard library may be nested. They are packed recursively."""
+"""The maximum nesting depth of objects of standard library classes. They are packed recursively."""
 MAX_NODES = 1_000_000
-"""The most values in one message."""
+"""The maximum number of values in one message."""
 MAX_CHARACTERS = 16 * 1024 * 1024
-"""The most characters and bytes in one message. A text that occurs several times counts each time."""
+"""The maximum number of characters and bytes in one message. A text that occurs several times counts each time."""
 _INLINE_INT = 2**63
 _INFINITIES = (float("inf"), -float("inf"))
 _CONTAINER: Any = object()
@@ -70,7 +70,7 @@ _SCALARS = frozenset({int, float, complex, str, bytes})
 
 
 class Exchange:
-    """A message and its answer, which share the numbers of containers.
+    """A message and its answer. A container has the same number in both.
 
     The answer also contains the contents of those mutable containers of the message that have changed since. The side
     that sent the message copies these contents into its original objects.
@@ -267,7 +267,7 @@ class Exchange:
         """Decode one value of a message."""
         if type(packed) is not list:
             if type(packed) is dict or (type(packed) is float and packed - packed != 0):
-                raise MalformedError("a JSON object, NaN and Infinity are not values")
+                raise MalformedError("a value must not be a JSON object, NaN or Infinity")
             return packed
         tag, parts = packed[0], packed[1:]
         if tag == "ref":

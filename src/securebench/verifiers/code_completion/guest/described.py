@@ -61,9 +61,9 @@ def finish(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange
 
 
 def fill(peer: JudgingPeer, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
-    """Set the data of a stand-in. For an exception, set only the number that requests for its attributes use.
+    """Set the data of a stand-in. For an exception, set only the number that identifies it in requests for attributes.
 
-    While the tests make an object with data, data for objects that already have data is ignored.
+    While a ``make`` request is pending, new data for an object that already has data is ignored.
     """
     if kind == "error":
         if type(contents[-1]) is int:

@@ -86,7 +86,7 @@ def subject_state(subject: Any) -> dict[str, Any]:
 
 
 def fields_equal(self: Any, other: Any) -> Any:
-    """Return whether two objects of one dataclass have equal fields. Raises :class:`UnsupportedError`.
+    """Return whether two dataclass objects have equal fields. Raises :class:`UnsupportedError`.
 
     Returns ``NotImplemented`` if the objects have different classes.
     """
@@ -103,9 +103,10 @@ def fields_equal(self: Any, other: Any) -> Any:
 def _require_given_fields(self: Any, other: Any, *, are_equal: bool = True) -> None:
     """Check the comparison of two objects if the tests gave values to fields of exactly one of them.
 
-    The tests give a value as an argument or by assignment, and the comparison must consider these fields. A class could
-    exclude fields with wrong values from comparisons. So :class:`UnsupportedError` is raised if the objects
-    ``are_equal`` but differ in such a field, or if they are not equal and the class compares no such field.
+    A field is given if the tests passed its value as an argument or assigned it. The comparison must consider the given
+    fields, but a class could exclude fields with wrong values from comparisons. So :class:`UnsupportedError` is raised
+    if the objects ``are_equal`` but differ in a given field, or if they are not equal and the class compares no given
+    field.
     """
     given = [subject_state(each).get("_securebench_given", ()) for each in (self, other)]
     if bool(given[0]) == bool(given[1]):
@@ -155,9 +156,10 @@ class DataclassFields:
 def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: dict[str, Any], *, is_new: bool) -> None:
     """Check whether ``made``, an object that the tests built, has the values that were passed, as fields or as data.
 
-    If it has, comparisons use these values until the candidate may have changed the object. If it has not, comparisons
-    with objects of its class are refused, except that a dataclass object that ``is_new`` equals itself. A class that
-    returns the same object every time must not make ``P(3) == P(4)`` true.
+    If it does, comparisons use these values until the candidate may have changed the object. If it does not,
+    comparisons with objects of its class are refused, but a dataclass object still equals itself if ``is_new`` is true.
+    ``is_new`` must be false if the candidate returned an object that the tests already have. If it were true, a class
+    that always returns the same object could make ``P(3) == P(4)`` true.
     """
     if type(made) is not cls:
         return

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.guest.remote import Candidate
 
 MAX_ITEMS = 1_000_000
-"""The most items of one iterator of the candidate, so that an endless one cannot hang the tests."""
+"""After this number of items, a candidate's iterator is not asked for more: an endless one must not hang the tests."""
 
 
 def make_flow(peer: Candidate, number: int, trait: str) -> Any:

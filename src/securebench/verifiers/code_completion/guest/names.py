@@ -80,7 +80,10 @@ class Ownership:
         return bool(set(self._taken()) - self.free)
 
     def _taken(self) -> list[str]:
-        """Return the builtins in the tests that the candidate says it defines, except those in starter code."""
+        """Return the builtin names that the tests use and that the candidate says it defines.
+
+        Names in starter code are left out.
+        """
         try:
             reported = self._defined(self._shared)
             return [name for name in self._shared if name in reported]

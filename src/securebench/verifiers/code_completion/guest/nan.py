@@ -1,9 +1,10 @@
-"""The tests' side: NaNs of the candidate, which note when the tests compare them by order.
+"""The tests' side: NaNs of the candidate, which note when the tests compare them with ``<`` or ``>``.
 
 ``if abs(found - wanted) > tolerance: raise`` accepts a NaN, because every ``<`` and ``>`` with it is False. Tests that
 name ``nan`` or ``isnan`` handle NaNs, and get a plain NaN. For all other tests, NaNs are objects of a class that notes
 comparisons. A NaN loses this class in complex numbers, in arrays and in functions written in C, such as ``math.fabs``.
-So if the tests compare by order other than in asserts, the candidate fails as soon as it sends a NaN.
+So if the tests use ``<`` or ``>`` without asserting that the comparison is True, the candidate fails as soon as it
+sends a NaN.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _ARITHMETIC = (
 def nan_maker(source: str, notes: Notes) -> Callable[[], float]:
     """Return the function that makes the NaNs for these tests.
 
-    This is called when the candidate sends its first NaN. If the tests do not name NaN, and compare by order other than
-    in asserts, this notes a rejection.
+    Called when the candidate sends its first NaN. Notes a rejection if the tests use ``<``, ``<=``, ``>`` or ``>=``
+    without asserting that the comparison is True, unless they name ``nan`` or ``isnan``.
     """
     import re
 
@@ -43,7 +44,10 @@ def nan_maker(source: str, notes: Notes) -> Callable[[], float]:
 
 
 def _watching(notes: Notes) -> type[float]:
-    """Return a class of NaNs that note when they are compared by order. Results of arithmetic keep this class."""
+    """Return a class of NaNs that note comparisons with ``<``, ``<=``, ``>`` and ``>=``.
+
+    Results of arithmetic keep this class.
+    """
 
     def compared(*_: Any) -> bool:
         notes.reject(NAN)

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 NAN = "nan"
-"""The candidate sent a NaN, and the tests compare by order. With a NaN, ``<`` and ``>`` are always False."""
+"""The candidate sent a NaN, and the tests use ``<`` or ``>``. With a NaN, these comparisons are always False."""
 CHANGED_ARGUMENT = "changed_argument"
 """A call changed an argument, and the comparison that contains the call uses that argument for the expected value."""
 BROAD_EXCEPTION = "broad_exception"
-"""An exception class of the candidate is ``AssertionError`` or a base of it: catching it catches failed asserts."""
+"""An exception class of the candidate is ``AssertionError`` or a base of it. Catching it would hide failed asserts."""
 UNITTEST = "unittest"
 """A ``unittest`` or ``doctest`` run failed, and the tests ignored its result."""
 BUILTIN = "builtin"

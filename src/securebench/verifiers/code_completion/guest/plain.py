@@ -174,7 +174,7 @@ def kind_of(value: Any) -> str | None:
 
 
 def parts_of(value: Any, kind: str) -> Any:
-    """Return the parts of a container: its items or, for a mapping, its keys and values in turn."""
+    """Return the parts of a container: its items or, for a mapping, each key followed by its value."""
     return [part for pair in value.items() for part in pair] if kind in _MAPPINGS else value
 
 

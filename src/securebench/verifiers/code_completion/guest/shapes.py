@@ -6,7 +6,7 @@ kind       contents
 class      number, name, family, trait, operators, fields, flags, names (the last four are comma-separated texts), and
            the base classes; the family is ``object``, ``error`` or the name of the plain type that the class extends
 enum       number, name, name of the base in ``enum``, name of the members' plain type, whether the class defines
-           ``__str__``, and the members' names and values in turn
+           ``__str__``, and each member's name followed by its value
 member     class, name, value
 mine       number, class and, for a dataclass or a container, the values of its fields or its contents
 frozen     number, class, value: an object whose class extends an immutable plain type

@@ -158,7 +158,7 @@ class JudgingPeer(Peer):
         return compare
 
     def received_class(self, found: type) -> type:
-        """Return ``found``. Note a rejection if catching it catches failed asserts, and the tests may catch it."""
+        """Return ``found``. If the tests may catch errors of this class and hide failed asserts, note a rejection."""
         if catches_failures(found):
             from securebench.verifiers.code_completion.guest.arguments import catches_unknown_classes
 
@@ -181,7 +181,7 @@ class JudgingPeer(Peer):
     # Answering requests.
 
     def perform(self, operation: str, target: Any, value: Any) -> Any:
-        """Call a function of the tests for the candidate, or use an object that was lent to it. Refuse all else."""
+        """Call a function of the tests, or use an object that the tests lent to the candidate. Refuse all else."""
         subject = self.exported(target)
         try:
             if target in self.lent:

@@ -3,8 +3,8 @@
 For each class of the candidate, this side makes a class with the same name and bases, so that ``isinstance``,
 ``issubclass``, ``type`` and ``except`` are evaluated on this side. These classes contain no code of the candidate.
 Comparisons use copied plain data. Other operators that a class of the candidate defines send a request to the
-candidate, and return the result. They work only if the tests use the name of the class or of one of its bases, except
-in a ``with`` statement.
+candidate, and return the result. They work only if the tests use the name of the class or of one of its bases. The
+operators of ``with`` always work.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RemoteType(type):
         raise known._securebench_peer.notes.unsupported("subclass")
 
     def __call__(cls: Any, *positional: Any, **named: Any) -> Any:
-        """Request a new object. An exception is made on this side, because it is only data."""
+        """Request a new object. If the class is an exception class, make the object here, because it is only data."""
         if issubclass(cls, BaseException):
             return type.__call__(cls, *positional, **named)
         peer = cls._securebench_peer
@@ -213,7 +213,7 @@ def _get_of_fields(self: Any, name: str) -> Any:
 
 
 def _set_field(self: Any, name: str, value: Any) -> None:
-    """Set an attribute, and note that the tests chose its value, as if they had passed it to the constructor."""
+    """Set an attribute, and record that the tests chose its value, as if they had passed it to the constructor."""
     note_possible_change(self)
     state = subject_state(self)
     state["_securebench_given"] = (*state.get("_securebench_given", ()), name)
@@ -242,7 +242,7 @@ def _own_equal(self: Any, other: Any) -> Any:
 
 
 def note_possible_change(value: Any) -> None:
-    """Note that the candidate may change an object, so that its fields are requested from then on."""
+    """Record that the candidate may change an object, so that its fields are requested from then on."""
     if isinstance(type(value), RemoteType) and not isinstance(value, (tuple, BaseException)):
         subject_state(value).pop("_securebench_is_anchored", None)
 
@@ -250,7 +250,7 @@ def note_possible_change(value: Any) -> None:
 def make_empty(cls: Any) -> Any:
     """Return a new object of the stand-in class ``cls``, without data. Raises :class:`MalformedError`."""
     if issubclass(cls, BaseException):
-        raise MalformedError("an exception class cannot be used for an object")
+        raise MalformedError("an exception is described as an ordinary object")
     plain: Any = KNOWN_TYPES.get(cls._securebench_family, object)
     if cls._securebench_family in FROZEN:
         raise MalformedError("an object of an immutable type needs its value")

@@ -170,8 +170,8 @@ class UnittestAdapter(LauncherAdapter):
     def _paths(self, label: str) -> list[str]:
         """Return the files and directories that a label may refer to, relative to the working directory.
 
-        Modules are searched in the script's directory, where Python looks first, and in the working directory. Names
-        that begin with a capital letter count as classes.
+        A module may be in the script's directory, where Python looks first, or in the working directory. Names that
+        begin with a capital letter count as classes.
         """
         if "/" in label or label.endswith(".py"):
             return [label]

@@ -1,8 +1,8 @@
 """The channel between the host and the reporter that runs beside the tests.
 
 Before anything runs, the host sends one line, the order. The reporter answers in numbered lines that begin with the
-order's mark. After the line ``end``, the host sends a nonce, and the reporter signs its last fingerprint with it. An
-answer prepared in advance would not match.
+order's mark. When the line ``end`` arrives, the host sends a nonce, and the reporter signs its last fingerprint with
+it. An answer prepared in advance would not match.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securebench.sandboxes.base import Command, CommandResult, Sandbox
 
 MAX_CHANNEL_BYTES: Final = 48 * 1024 * 1024
-"""The most bytes that a reporter may write: enough for several hundred thousand tests."""
+"""The maximum number of bytes that a reporter may write: enough for several hundred thousand tests."""
 
 WORST_FIRST: Final = ("contradicted", "error", "failed", "skipped", "xfailed", "xpassed", "passed")
 _LINE = re.compile(rb"([0-9a-f]{32}) (\d{1,9}) (\[.*\])")
@@ -38,7 +38,8 @@ class ReportedTests:
 
     ``before`` and ``after`` are fingerprints: digests by name, for example of a function or class. ``after`` is signed
     with the nonce. ``changed`` are names whose digest differed from ``before`` at some time between the two, even if
-    the code was restored by the end. ``collected`` are the ids of all tests, if the order was only to collect them.
+    the code was restored by the end. ``collected`` are the ids of all tests, if the reporter only had to
+    collect them.
     """
 
     outcomes: dict[str, str] = field(default_factory=dict)
@@ -115,7 +116,7 @@ class ReportedRun:
         return json.dumps({"mark": self.mark, **self.order}).encode("ascii") + b"\n"
 
     def run(self, sandbox: Sandbox, command: Command) -> CommandResult:
-        """Run ``command``, and send it the nonce when its end is reported. Raises :class:`InfrastructureError`."""
+        """Run ``command``, and send it the nonce when the line ``end`` arrives. Raises :class:`InfrastructureError`."""
         end = re.compile(self.mark.encode() + rb' \d+ \["end", -?\d+\]\n')
         tail = b""
 

@@ -30,8 +30,8 @@ _CASES: Final = frozenset(("TestCase", "SimpleTestCase", "TransactionTestCase"))
 class Required:
     """Where the tests that must pass are defined. ``state`` says how they were found: see ``records.md``.
 
-    Tests at ``may_skip`` must be reported, but may be skipped: they are known only from their source, which suggests
-    that they may be skipped.
+    Tests at ``may_skip`` must be reported, but may be reported as skipped or xfailed: they are known only from their
+    source, and it mentions skipping.
     """
 
     places: frozenset[CasePlace]
@@ -90,9 +90,9 @@ def _read(adapter: Adapter, path: str, content: bytes) -> Iterator[tuple[CasePla
 
 
 def _bound_again(body: list[ast.stmt]) -> set[str]:
-    """Return the names that a module deletes, reassigns or redefines, so that their first definition may not run.
+    """Return the names that a module deletes, assigns or redefines. A test with such a name might not run.
 
-    If the module defines ``load_tests`` or ``disabled``, no definition is certain to run, so all names are returned.
+    If the module defines ``load_tests`` or ``disabled``, some of its tests might not run, so all names are returned.
     """
     stored = {node.id for one in body for node in ast.walk(one) if isinstance(node, ast.Name) and _is_changed(node)}
     defined = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.edited_file import AssertionWay, ControlGroup, TaskTest
 
 MAX_FILES: Final = 6
+"""The maximum number of files with controls."""
 MAX_COPIES: Final = 24
-"""The most files with controls, and the most copies of tests in total. Copies use up the task's time limit."""
+"""The maximum number of copies of tests in all files together. Copies use up the task's time limit."""
 
 ENOUGH_BITS: Final = 8.0
 """How hard it should be to guess which variants are the task's tests: with 8 bits, one guess in 256 is right."""
@@ -92,7 +93,7 @@ def _tests(content: bytes, stem: str, adapter: Adapter) -> Iterator[tuple[str, C
 
 
 def _is_bound(name: ast.Name) -> bool:
-    """Return whether a name is deleted or reassigned here, so that its definition may not run."""
+    """Return whether ``name`` is assigned or deleted here. If it is, a test or class with this name may not run."""
     return isinstance(name.ctx, ast.Store | ast.Del)
 
 

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.words import NameMaker
 
 MAX_PLAIN: Final = 2
-"""The most groups in a file that get a test that always fails. A group is the file's functions, or one of its classes.
+"""The maximum number of groups in a file that get a test that always fails.
 
-If no test of the file is copied, each of these groups gets this many such tests.
+A group is the file's functions, or one of its classes. Each of these groups gets one such test or, if no test of the
+file is copied, ``MAX_PLAIN`` of them.
 """
 
 _RANDOM = secrets.SystemRandom()
@@ -47,7 +48,7 @@ _OWN_SOURCE = re.compile(r"getsource|lineno|currentframe|_getframe|linecache|ins
 """Signs that a module inspects its own source lines. New functions outside of classes are then added at its end."""
 
 _OWN_LINE = re.compile(r"currentframe|_getframe|inspect\.stack|__line__")
-"""Signs that a test compares its own line number. Such a test gets no control: on another line, it could pass."""
+"""Signs that a test compares its own line number. It gets no control: an inverted copy on another line could pass."""
 
 _OWN_TEST_NAMES = re.compile(r"_testMethodName|nodeid|node\.name|self\.id\(\)|PYTEST_CURRENT_TEST|co_name")
 """Signs that a module inspects the names of running tests. Its tests keep their names."""
@@ -63,7 +64,7 @@ _CLASS_ENDS: Final = ("tearDownClass", "teardown_class")
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """A test of the task, at ``place``, and its ``controls``: each function's name, with the style of the control.
+    """A test of the task, at ``place``, and its ``controls``, which map each control's function name to its style.
 
     ``real`` is the function that now contains the task's test. For a test that always fails, ``real`` and the function
     in ``place`` are empty. ``homes`` are the places, without a function, where the test runs: its class and
@@ -79,7 +80,7 @@ class ControlGroup:
 
     @property
     def new(self) -> list[str]:
-        """The names of the new functions: of ``real`` and the controls, without the name of the task's own test."""
+        """The names of the new functions: ``real`` and the controls, except the function with the test's old name."""
         return [name for name in (self.real, *self.controls) if name not in ("", self.place.function)]
 
 
@@ -388,7 +389,7 @@ def _counts_tests(node: ast.ClassDef) -> bool:
 
 
 def _has_parameters(node: ast.Module | ast.ClassDef) -> bool:
-    """Return whether tests in ``node`` may all require parameters, which an added plain test lacks."""
+    """Return whether marks may give parameters to all tests in ``node``. An added plain test does not accept them."""
     marks = [*node.decorator_list] if isinstance(node, ast.ClassDef) else []
     assigned = [statement for statement in node.body if isinstance(statement, ast.Assign)]
     marks += [one.value for one in assigned if any(called_name(name) == "pytestmark" for name in one.targets)]

@@ -223,7 +223,7 @@ class _Inverter:
         return ()
 
     def _other_number(self, node: ast.BinOp, *, apart: bool) -> tuple[tuple[Edit, ...], ...]:
-        """Return edits that change the integer in a sum, difference or product with a parameter."""
+        """Return edits that change the integer in a sum, difference or product of an integer and a parameter."""
         sides = [(node.left, node.right), (node.right, node.left)]
         for side, other in sides:
             if (

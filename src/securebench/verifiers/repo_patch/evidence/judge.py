@@ -97,7 +97,7 @@ class Judge:
         if not seen.failed and any(outcome in PASSING for outcome in seen.real.values()):
             evidence["kind"] = "exit_code"  # no control counts: the outcomes prove no more than the exit code
             if self._request.test_by_test:
-                message = "no test that must fail counts as evidence, but the task requires such evidence"
+                message = "none of the tests that must fail counts as evidence, but the task requires such evidence"
                 raise CandidateFailedError(FailureReason.NO_VERDICT, message)
         descriptions = {own: reported.descriptions.get(test, "") for own, test in seen.reported_as.items()}
         ids = self._ids(seen.real, descriptions)
@@ -106,7 +106,7 @@ class Judge:
             self._require_needed(self._needed, seen, evidence)
 
     def _require_needed(self, needed: Required, seen: _Seen, evidence: dict[str, Any]) -> None:
-        """Reject a run if tests that exist without the change did not run, or are skipped or xfailed only with it."""
+        """Reject a run in which a test of ``needed`` did not run, or was skipped or xfailed only with the change."""
         missing = needed.missing(seen.places - self._emptied(seen.real, needed))
         evidence.update({"collected": len(needed.places), "collection": needed.state, "vanished": missing})
         if missing:
@@ -177,8 +177,10 @@ class Judge:
 class _Seen:
     """The reported outcomes, divided into outcomes of the task's own tests and outcomes of controls.
 
-    The variants of a test are the test and its copies with inverted assertions. They are recognized by their new names.
-    The variant with the test's own name is recognized because it is in the same class or module as the other variants.
+    The variants of a test are the test itself and its copies with inverted assertions. Variants with new names are
+    recognized by their names. The variant with the test's own name, which may be a copy, is recognized because it is in
+    the same class or module as the others.
+
     A subclass inherits the variants and runs them, too. If the test files do not show the inheritance, the inherited
     controls do not count, because the subclass may override the tests.
     """
@@ -251,10 +253,10 @@ class _Seen:
             self._passed_frames.add(_frame(own, place.function))
 
     def _add_variant(self, group: ControlGroup, ids: dict[str, list[str]]) -> list[str]:
-        """Keep the outcomes of the variant that is the task's test. Return the ids that it has in the task.
+        """Keep the outcomes of the variant that is the task's own test, by their ids in the task. Return these ids.
 
-        If the variant with the test's name was skipped or xfailed, the task's test gets the same outcome, because the
-        task's files may skip tests by name.
+        This variant may have a new name, and an inverted copy may have the test's own name. If that copy was skipped
+        or xfailed, its outcome is kept instead, because the task's files may skip tests by name.
         """
         if not group.real:
             return []
@@ -273,10 +275,12 @@ class _Seen:
         """Return a set with the place of the control ``function``, or an empty set if none of its ``tests`` count.
 
         A test counts if its original passed or, for a control that is not a copy, if any test of the same class or
-        module passed. Add the place to ``passed`` or ``missing`` if a test that counts did not fail, and to ``missing``
-        if the control did not run although the task's test passed. The cases of a parametrized control have the order
-        of the originals, but may have other ids. If there are more or fewer cases than originals, all cases count
-        if any original passed.
+        module passed. The cases of a parametrized control have the order of the originals, but may have other ids. If
+        there are more or fewer cases than originals, all cases count if any original passed.
+
+        Consider only the tests that count. If any of them passed or is ``contradicted``, add the place to ``passed``.
+        Otherwise, add it to ``missing`` if any of them was skipped or xfailed, or if the control did not run although
+        the task's test passed.
         """
         place = group.place._replace(function=function)
         if not group.real:
@@ -298,8 +302,8 @@ class _Seen:
     def _is_due(self, group: ControlGroup, home: CasePlace) -> bool:
         """Return whether the test of ``group`` passed in the class or module ``home``.
 
-        If it passed there, the controls of the group must fail there. If the group has no test, because its control
-        always fails, any test that passed there is enough.
+        If it passed there, the controls of the group must fail there. If the group has no test of the task, but only
+        an added test that always fails, return whether any test passed there.
         """
         return any(
             _same_home(place, home) and group.place.function in ("", place.function) for place in self._passed_places
@@ -334,7 +338,7 @@ def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
 def _same_home(one: CasePlace, other: CasePlace) -> bool:
     """Return whether two tests are in one class or module.
 
-    If one place has more names than the other, its first names are ignored, because code can change them.
+    If one place has more names than the other, its extra leading names are ignored, because code can change them.
     """
     first, second = [(place.stem, *place.classes) for place in (one, other)]
     length = min(len(first), len(second))

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.source import ModuleSource
 
 MOST: Final = 16
-"""The most alternative values that are drawn for one place."""
+"""The maximum number of alternative values that are drawn for one place."""
 
 _RANDOM = secrets.SystemRandom()
 _SPAN: Final = math.log(40)
-"""The natural logarithm of the range of the numbers for one place: the largest is up to about 40 times the smallest."""
+"""The width of the logarithmic window from which the numbers for one place are drawn.
+
+The end of the window is about 40 times its start.
+"""
 
 _LARGEST: Final = 10**12
 _WORD = re.compile(r"[A-Za-z][a-z]{2,}|[A-Z]{3,}")

@@ -1,11 +1,12 @@
 """Fingerprints the code that tests depend on: a digest per function and class of some modules.
 
-Code is compared by value, with the plain values in its defaults and closures. Everything else is compared by identity,
-so only fingerprints taken in the same process can be compared. Honest changes are ignored: plain values of attributes
-(``TestCase.maxDiff``), new names, and names in ``IGNORED_NAMES``. A new name counts as a change if it hides an
-inherited method or a builtin, or if it is the name of a special method. Before code of a
-candidate runs, this module stores the functions that it calls later in local variables, so that the candidate cannot
-replace them.
+Code is compared by value, including the plain values in its defaults and closures. Everything else is compared by
+identity, so only fingerprints taken in the same process can be compared. Honest changes are ignored: plain values of
+attributes (``TestCase.maxDiff``), new names, and names in ``IGNORED_NAMES``. A new name counts as a change if it hides
+an inherited method or a builtin, or if it is the name of a special method.
+
+Before the candidate's code runs, the functions that are needed later are stored in local variables, so that the
+candidate cannot replace them.
 """
 
 import builtins
@@ -44,7 +45,7 @@ IGNORED_NAMES = frozenset(
         "_pytest.unittest:TestCaseFunction.failfast",
     ]
 )
-"""Names that ``sys.displayhook``, mocks, legacypath, pytest-subtests and Hypothesis replace, which is honest."""
+"""Names to ignore, because ``sys.displayhook``, mocks, legacypath, pytest-subtests and Hypothesis may replace them."""
 
 _RESULT = "_pytest.unittest:TestCaseFunction."
 PLUGIN_REPLACEMENTS = {
@@ -183,7 +184,10 @@ def unload_package(package: Any, unloaded: Any) -> Any:
 
 
 def _alike(module: Any, other: Any) -> bool:
-    """Return whether each function and method of ``module`` has the same code in ``other``, as in a second copy."""
+    """Return whether ``other`` has all functions and methods of ``module``, with the same code.
+
+    This is true if ``other`` is a second copy of ``module``.
+    """
     now = _codes(other)
     return all(now.get(name) == code for name, code in _codes(module).items())
 
@@ -241,7 +245,7 @@ def _of_system(before: Any, found: Any) -> None:
 def _of_plugin_replacements(loaded: Any, found: Any, kept: Any) -> None:
     """Add to ``found`` the functions with which loaded plugins replace other functions.
 
-    If pytest's class ``TestCaseFunction`` has no ``addSubTest``, this is added to ``found``, too.
+    If pytest's class ``TestCaseFunction`` has no ``addSubTest``, also record that it is absent.
     """
     if "_pytest.unittest" in loaded:
         found.setdefault(_RESULT + "addSubTest", _digest("absent"))

@@ -159,7 +159,10 @@ def _may_fail(item: Any) -> bool:
 
 
 def _error(item: Any, excinfo: Any) -> str:
-    """Return the name of the test's exception, ``unittest`` if pytest stores it in ``_excinfo``, or an empty string."""
+    """Return the name of the exception in ``excinfo``, or an empty string if the test raised none.
+
+    Without ``excinfo``, return ``unittest`` if pytest has stored an exception in the item's ``_excinfo``.
+    """
     if excinfo is not None:
         return str(excinfo[0].__name__)
     return "unittest" if getattr(item, "_excinfo", None) else ""
@@ -168,7 +171,7 @@ def _error(item: Any, excinfo: Any) -> str:
 def _outcome(report: Any, error: Any, may_fail: bool) -> str:
     """Return a report's outcome, or an empty string if the outcome is not sent to the host.
 
-    ``error`` is the result of ``_error``, ``_RUNNING``, or ``None`` if the test was not called.
+    ``error`` is ``None`` if the test was not called, ``_RUNNING`` while it runs, and then the result of ``_error``.
     """
     if report.when != "call":
         if report.passed:
