@@ -52,7 +52,7 @@ class Coordinator:
         self._expected: set[TrialId] = set()
         """Trials that were handed out and have no result yet."""
         self._nodes: dict[TrialId, str] = {}
-        """The node of each trial whose record was seen; empty for this machine."""
+        """The node of each trial whose record was seen. The name of this machine is empty."""
         self.trouble = ""
         self.is_out_of_budget = False
         """Whether the run reached its budget before all trials had a record."""

@@ -1,4 +1,4 @@
-"""The request of a check: read from the view, or rejected before any sandbox starts."""
+"""What a check needs from the verifier's view. An unusable task is rejected before any sandbox starts."""
 
 from __future__ import annotations
 

@@ -62,9 +62,10 @@ A shorter description could be another answer, unless it begins with a prepositi
 """
 
 _GOVERNED: Final = 3
-"""A preposition governs the names after it, up to a comma, ``and``, or this many words without a capital letter.
+"""A preposition governs the names after it. They end at a comma, ``and``, or so many words without a capital letter.
 
-Articles and words such as ``of`` are not counted: ``by`` governs both names in ``by the famous physicist Max Planck``.
+Articles and words such as ``of`` are not counted: in ``by the famous physicist Max Planck``, ``by`` governs ``Max`` and
+``Planck``.
 """
 
 _LONGEST_ABBREVIATION: Final = 6

@@ -239,7 +239,7 @@ UNIT_NAMES: Final = MappingProxyType(
         for short in shorts.split()
     }
 )
-"""Short, irregular and British unit names, and their names in :data:`SCALES`."""
+"""Short, irregular and British names of units, each with the name of the unit in :data:`SCALES`."""
 
 DOUBTS: Final = _words(
     """wait actually sorry correction oops instead rather alternatively alternative reconsider reconsidering mistake

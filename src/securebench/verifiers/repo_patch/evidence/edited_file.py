@@ -389,7 +389,7 @@ def _counts_tests(node: ast.ClassDef) -> bool:
 
 
 def _has_parameters(node: ast.Module | ast.ClassDef) -> bool:
-    """Return whether marks may give parameters to all tests in ``node``. An added plain test does not accept them."""
+    """Return whether marks may give parameters to all tests in ``node``. Then an added test without them would fail."""
     marks = [*node.decorator_list] if isinstance(node, ast.ClassDef) else []
     assigned = [statement for statement in node.body if isinstance(statement, ast.Assign)]
     marks += [one.value for one in assigned if any(called_name(name) == "pytestmark" for name in one.targets)]
