@@ -84,11 +84,7 @@ class Peer:
         """
         with self._lock:
             exchange = Exchange(self)
-            try:
-                message = exchange.pack(value)
-            except (UncrossableError, ValueTooLargeError):
-                self.sent(arrives=False)
-                raise
+            message = self._pack(exchange, value)
             self._serial += 1
             serial = self._serial
             self._write(REQUEST, {"id": serial, "do": operation, "on": target, **message})
@@ -139,13 +135,19 @@ class Peer:
         self._write(REPLY, {"id": message.get("id"), **self._pack_reply(exchange, result, failed=failed)})
         self.sent(arrives=True)
 
+    def _pack(self, exchange: Exchange, value: Any) -> dict[str, Any]:
+        try:
+            return exchange.pack(value)
+        except (UncrossableError, ValueTooLargeError):
+            self.sent(arrives=False)
+            raise
+
     def _pack_reply(self, exchange: Exchange, result: Any, *, failed: bool) -> dict[str, Any]:
         try:
-            return {**exchange.pack(result), "error": failed}
+            return {**self._pack(exchange, result), "error": failed}
         except ValueTooLargeError:
             self.abandon("too_large")
         except UncrossableError as error:
-            self.sent(arrives=False)
             return {**Exchange(self).pack(error), "error": True}
 
     # Values that get a stand-in on the other side. In this class, these are exceptions. Subclasses add the objects and
