@@ -9,7 +9,6 @@ import json
 import os
 import re
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +16,12 @@ import pytest
 
 from securebench.limits import Limits
 from securebench.sandboxes.base import Mount, SandboxDriver
-from securebench.sandboxes.wrapping import WrappedDriver
 from securebench.testing.breakout import ATTEMPTS, EVIDENCE, USERS, AttemptOutcome, AttemptResult, break_out
 from securebench.testing.scripted_sandbox import DEFAULT_IMAGE, ScriptedDriver
 from weaker import has_all_memory
 
 if TYPE_CHECKING:
     from securebench.images.model import ResolvedImage
-    from securebench.sandboxes.base import Sandbox, SandboxSpec
     from securebench.sandboxes.docker.driver import DockerDriver
     from securebench.sandboxes.oci import OciDriver
     from securebench.testing.scripted_sandbox import ProgramContext
@@ -124,20 +121,11 @@ def test_a_sandbox_that_sees_the_host_is_found_out(driver: SandboxDriver, base_i
     assert escapes(found) == {*names, "the file of the host, afterwards"}
 
 
-class LeakyDriver(WrappedDriver):
-    """A driver whose sandboxes have the environment variables of this process."""
-
-    def create(self, spec: SandboxSpec, *, persistent: bool = False) -> Sandbox:
-        """Create a sandbox with all variables of this process."""
-        leaky = replace(spec, environment={**spec.environment, **os.environ})
-        return super().create(leaky, persistent=persistent)
-
-
 @pytest.mark.every_driver
 def test_an_inherited_environment_is_found_out(driver: SandboxDriver, base_image: ResolvedImage) -> None:
     """If a sandbox has the environment variables of the host, this is reported as an escape."""
     names = ["inherit the host's environment variables"]
-    assert escapes(break_out(LeakyDriver(driver), base_image, names=names)) == set(names)
+    assert escapes(break_out(driver, base_image, names=names, environment=os.environ)) == set(names)
     assert escapes(break_out(driver, base_image, names=names)) == set()
 
 
