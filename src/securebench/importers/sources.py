@@ -49,6 +49,11 @@ def is_url(source: str) -> bool:
     return source.lower().startswith(("http://", "https://"))
 
 
+def shown(source: str) -> str:
+    """Return a path or URL for messages: a URL without user name, password and query, which may be secret."""
+    return without_password(source).partition("?")[0] if is_url(source) else source
+
+
 def source_name(source: str) -> str:
     """Return the last part of a path or URL."""
     return PurePosixPath(source.split("?", 1)[0] if is_url(source) else Path(source).name).name
@@ -67,7 +72,7 @@ def opened(source: str) -> Iterator[io.BufferedReader]:
         packed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
         file.seek(0)
         plain = gzip.GzipFile(fileobj=file) if packed else file
-        yield io.BufferedReader(_Bounded(cast("IO[bytes]", plain), source), _CHUNK)
+        yield io.BufferedReader(_Bounded(cast("IO[bytes]", plain), shown(source)), _CHUNK)
 
 
 def read_document(stream: IO[bytes], name: str) -> bytes:
@@ -178,10 +183,10 @@ def _download(url: str, file: IO[bytes]) -> None:
         for piece in Download(http, parse_address(url, allow_plain=True), MAX_SOURCE_BYTES):
             file.write(piece)
     except TooLargeError:
-        raise _too_large(url, MAX_SOURCE_BYTES) from None
+        raise _too_large(shown(url), MAX_SOURCE_BYTES) from None
     except (HttpError, OSError) as error:
         raise ConfigError(
-            f"cannot download {without_password(url)}: {error}",
+            f"cannot download {shown(url)}: {error}",
             code="import-download-failed",
             hint="download the file with another tool and pass its path",
         ) from None
