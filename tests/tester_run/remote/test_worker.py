@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import pytest
 from securebench.errors import InfrastructureError
 from securebench.executors.ray_slots import SlotActor
 from securebench.tester_run.remote import worker as remote
-from securebench.tester_run.remote.shipment import FILES
+from securebench.tester_run.remote.shipment import CANDIDATE, FILES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,6 +81,27 @@ def test_closing_waits_for_content(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(InfrastructureError, match="the run has ended"):
         worker.take(name, b"more")
     assert [path for path in tmp_path.rglob("worker-*") if path.is_dir()] == []
+
+
+def test_workers_on_one_machine_share_files_but_no_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first worker on a machine needs the files of a run. Each worker needs its own copy of a candidate.
+
+    A worker removes a candidate that it has sealed, and another worker may have the same candidate to verify.
+    """
+    monkeypatch.setenv(remote.DIRECTORY_VARIABLE, str(tmp_path))
+    digest = hashlib.sha256(b"content").hexdigest()
+    names = (f"{FILES} {digest}", f"{CANDIDATE} {digest}")
+    first, second = remote.RemoteTrialWorker(b"settings"), remote.RemoteTrialWorker(b"settings")
+    try:
+        assert first.lacks(names) == second.lacks(names) == names
+        for name in names:
+            first.take(name, b"content")
+            first.take(name, b"")
+        assert first.lacks(names) == ()
+        assert second.lacks(names) == names[1:]
+    finally:
+        first.close()
+        second.close()
 
 
 def test_a_slot_that_was_closed_makes_no_worker() -> None:

@@ -1,7 +1,7 @@
 """A worker on a machine other than the coordinator's. The two share no files: the worker has its own directory.
 
 The directory of a machine (``SECUREBENCH_NODE_DIR``) has a directory for each run. The directory of a run contains
-the content that its workers share, and a directory for each worker. Directories in use are locked. A worker removes
+the files that its workers share, and a directory for each worker. Directories in use are locked. A worker removes
 the unlocked ones when it starts.
 """
 
@@ -88,7 +88,7 @@ class RemoteTrialWorker(RemoteWorker):
                 return
             try:
                 if kind in (FILES, CANDIDATE):
-                    _keep_file(arriving, self._content / digest)
+                    _keep_file(arriving, self._kept(kind, digest))
                 else:
                     _keep_image(arriving, name)
             finally:
@@ -137,9 +137,10 @@ class RemoteTrialWorker(RemoteWorker):
         wanted = Assignment.from_bytes(assignment)
         for name in self._worker.needs(assignment):
             digest = name.split(" ")[1]
-            with (self._content / digest).open("rb") as file:
+            candidate = self._kept(CANDIDATE, digest)
+            with candidate.open("rb") as file:
                 store.seal_copy(self._worker.candidate_kind(wanted.task_id), digest, chunks(file))
-            (self._content / digest).unlink()
+            candidate.unlink()
         record = self._worker(assignment)
         if not record:
             return
@@ -204,10 +205,17 @@ class RemoteTrialWorker(RemoteWorker):
             _remove_unused(place)
             _remove_unused(place.parent)
 
+    def _kept(self, kind: str, digest: str) -> Path:
+        """Return the path of received files or of a candidate.
+
+        Workers do not share candidates, because each worker removes a candidate as soon as it has sealed it.
+        """
+        return (self._place if kind == CANDIDATE else self._content) / digest
+
     def _has(self, name: str) -> bool:
         kind, digest, *reference = name.split(" ")
         if kind in (FILES, CANDIDATE):
-            return (self._content / digest).exists()
+            return self._kept(kind, digest).exists()
         store = ImageStore()
         found, origin = store.find(reference[0]), store.origin(reference[0])
         is_program = origin is not None and origin.source is _SOURCES[PROGRAM]
