@@ -256,6 +256,17 @@ def test_a_changed_header_is_caught(run: Path, path: tuple[str, ...]) -> None:
     assert report.exit_code in {11, 12}
 
 
+def test_a_selection_that_does_not_fit_the_pack_is_one_problem(run: Path) -> None:
+    """If the run's selection names a task that the pack does not have, the number of planned tasks is not compared."""
+    _edit(run, "decisive", "selection", to={"task": ["pack/unknown"]})
+    for name in ("planned", "planned_tasks"):
+        _edit(run, "information", name, to=1)
+    (problem,) = failed(verify(run, with_pack=True))["pack"]
+    assert (
+        "the run's selection cannot be applied to this pack: no task of the pack has the id 'pack/unknown'" in problem
+    )
+
+
 def test_a_header_that_is_not_closed_any_more_is_caught(run: Path) -> None:
     """The exit code is 17 if the closing was removed from run.json, and 10 if run.json itself was removed."""
     content = json.loads((run / HEADER).read_bytes())

@@ -49,8 +49,9 @@ class PackChecks:
         self._tasks = {task.id: task for task in compile_benchmark_pack(pack)}
         self._compare_header()
         planned = self._planned_tasks()
-        self._planned = {task.id for task in planned}
-        self._compare_plan(planned)
+        self._planned = set(self._tasks) if planned is None else {task.id for task in planned}
+        if planned is not None:
+            self._compare_plan(planned)
 
     def add(self, line: RecordLine) -> None:
         """Compare one record."""
@@ -79,17 +80,13 @@ class PackChecks:
             message = f"the run's pack has {counted(self._header.pack_tasks, 'task')}, this one has {len(pack.rows)}"
             self._check.add(message, "run.json")
 
-    def _planned_tasks(self) -> tuple[SecureBenchTask, ...]:
-        """Return the pack's tasks that the run selected.
-
-        If the selection cannot be applied to the pack, add a problem and return all tasks.
-        """
-        tasks = tuple(self._tasks.values())
+    def _planned_tasks(self) -> tuple[SecureBenchTask, ...] | None:
+        """Return the tasks that the run selected. If its selection does not fit the pack, add a problem instead."""
         try:
-            return select_tasks(tasks, _selection(self._header.selection))
+            return select_tasks(tuple(self._tasks.values()), _selection(self._header.selection))
         except (ConfigError, TypeError) as error:
             self._check.add(f"the run's selection cannot be applied to this pack: {error}", "run.json")
-            return tasks
+            return None
 
     def _compare_plan(self, planned: tuple[SecureBenchTask, ...]) -> None:
         header = self._header
