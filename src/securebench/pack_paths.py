@@ -127,7 +127,10 @@ def is_below(path: str, root: str) -> bool:
 
 
 def _names_fault(path: str) -> str:
-    """Return what is wrong with the names in ``path``, which does not begin with a slash, or an empty string."""
+    """Return what is wrong with the names in ``path``, or an empty string.
+
+    Callers remove the slash at the start of an absolute path.
+    """
     if fault := _character_fault(path):
         return fault
     if path.startswith("~") or _DRIVE.match(path):

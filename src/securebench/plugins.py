@@ -206,8 +206,8 @@ def _is_agent(name: str) -> bool:
 def agent_file(name: str) -> Path:
     """Return the path of an agent's declaration.
 
-    Raises :class:`ConfigError` as :func:`load` does, and (``plugin-conflict``) if a user's file has the name of another
-    agent or harness.
+    Raises the errors of :func:`load`. Also raises :class:`ConfigError` (``plugin-conflict``) if a user's file has the
+    name of another agent or harness.
     """
     own, given = _declarations(_OWN_AGENTS).get(name), _user_declarations().get(name)
     if given is not None and (own is not None or any(name in _entry_points(kind) for kind in _AGENT_KINDS)):

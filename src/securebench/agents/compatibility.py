@@ -46,7 +46,7 @@ _MAX_LOADER: Final = 4 * 1024 * 1024
 class Elf:
     """The header of a program. ``machine`` is the machine type, as the kernel names it.
 
-    ``interpreter`` is empty for a static program and for one with 32 bits.
+    ``interpreter`` is empty for a static program and for a 32-bit program.
     """
 
     bits: int

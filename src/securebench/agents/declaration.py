@@ -77,8 +77,8 @@ def _template(text: str) -> str:
 def _require_condition(text: str, condition: str = "") -> str:
     """Return ``text``. Refuse placeholders of optional settings, except those of the setting ``condition``.
 
-    :data:`EXTRA_ARGUMENTS` is always refused. It is allowed only as an argument of its own, which the caller does not
-    pass to this function.
+    Also refuse :data:`EXTRA_ARGUMENTS`, which is allowed only as a whole argument without a condition.
+    :func:`_argument` does not pass such an argument to this function.
     """
     for name in _PLACEHOLDER.findall(text):
         setting = _VALUE_FORM.sub("", name)

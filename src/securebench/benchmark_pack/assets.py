@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from securebench.fs.walk import TreeEntry
 
 MAX_ASSET_FILES: Final = 10_000
-"""The maximum number of files and directories in one referenced directory, and in all that a task references together.
+"""The maximum number of files and directories in one referenced directory.
 
-All of it is copied for each task.
+The total for one task has the same maximum, because SecureBench copies everything that a task references.
 """
 
 MAX_ASSET_BYTES: Final = 256 * MIB
-"""The maximum size of one referenced file or directory, and of all that one task references together, in bytes.
+"""The maximum size of one referenced file or directory, in bytes.
 
-All of it is copied for each task; larger data belongs in the image.
+The total for one task has the same maximum, because SecureBench copies everything that a task references. Larger data
+belongs in the image.
 """
 
 _ENTRIES: Final = TreeRules(links=Links.ANY, everything=True)

@@ -194,9 +194,9 @@ def _run() -> int:
 def _is_of_output(error: OSError) -> bool:
     """Return whether a write to standard output fails with the same ``errno`` as ``error``.
 
-    If the write fails, standard output becomes ``/dev/null``, so that flushing it at exit does not fail again. This
-    function writes a newline before it flushes, because flushing an empty buffer, which a failed write may leave, never
-    fails.
+    If the write fails, standard output becomes ``/dev/null``, so that flushing it at exit does not fail again. A failed
+    write may leave an empty buffer, and flushing an empty buffer never fails. So this function writes a newline before
+    it flushes.
     """
     if error.errno not in _OF_OUTPUT or error.filename is not None:
         return False

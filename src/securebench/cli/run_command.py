@@ -213,7 +213,7 @@ def gate(directories: Sequence[Path], flags: dict[str, Any]) -> int:
 
 def _only_one(argument: Path | None, option: Path | None) -> Path:
     if argument is not None and option is not None and argument != option:
-        raise click.UsageError(f"two files are given, but only one is run: {argument} and --config {option}")
+        raise click.UsageError(f"two files are given, {argument} and --config {option}, but only one can be run")
     config = option or argument
     if config is None:
         raise click.UsageError("no tester YAML or suite file is given: use --config PATH")

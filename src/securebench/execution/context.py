@@ -55,7 +55,7 @@ class RunControl:
 
     @property
     def stopping(self) -> bool:
-        """Whether tasks in flight are void."""
+        """Whether the run was stopped. The results of tasks in flight then do not count."""
         return self._stopping.is_set()
 
     def pause(self, seconds: float) -> None:

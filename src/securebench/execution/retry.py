@@ -23,7 +23,8 @@ PROVIDER_BACK_OFF: Sequence[float] = (2.0, 10.0)
 """Seconds before each retry after a failure of the model provider, on average."""
 
 SPREAD: Final = 0.5
-"""The random variation of a provider pause, as a fraction, so that tasks do not all retry at the same moment."""
+"""The random variation of the pause after a provider failure, as a fraction of the pause. It keeps tasks from all
+retrying at the same moment."""
 
 MAX_RETRY_AFTER: Final = 120.0
 """The longest ``Retry-After`` in seconds that a task waits for. With a longer one, the task is left to ``--resume``."""

@@ -66,8 +66,9 @@ COMMAND: Final = _Command()
 class Family:
     """One benchmark family. ``check`` validates a row as a whole, after input and eval are valid on their own.
 
-    ``warn`` looks for likely mistakes in a valid row. Rows of a family that is not ``active`` load and compile, but
-    cannot be judged yet. Such rows are not validated against the family's models, which only declare fields and lanes.
+    ``warn`` looks for likely mistakes in a valid row. If a family is not ``active``, its rows can be loaded and
+    compiled, but not judged yet. They are not validated against the family's models, which then only declare fields and
+    lanes.
     """
 
     name: str

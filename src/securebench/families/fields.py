@@ -59,7 +59,7 @@ def _without_nul(text: str) -> str:
 
 
 def source(text: str) -> str:
-    """Return ``text``, which a program reads. Raises a validation error if it is blank or contains a NUL."""
+    """Return ``text``: code, a patch or a command line. Raises a validation error if it is blank or contains a NUL."""
     return _visible(_without_nul(text))
 
 

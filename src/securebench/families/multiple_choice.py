@@ -89,7 +89,7 @@ def _check(inputs: dict[str, Any], evals: dict[str, Any], _environment: Environm
 
 
 def _collisions(texts: list[str]) -> Iterator[Fault]:
-    """Yield a fault for each choice whose normalized text is that of an earlier choice or another choice's label."""
+    """Yield a fault for each choice whose normalized text equals an earlier choice or the label of another choice."""
     labels = dict(zip(_normal_labels(len(texts)), enumerate(choice_labels(len(texts))), strict=True))
     seen: dict[str, int] = {}
     for index, text in enumerate(texts):

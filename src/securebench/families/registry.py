@@ -114,7 +114,7 @@ def secret_strings(task: SecureBenchTask) -> Iterator[tuple[str, str]]:
 
 
 def structure_strings(task: SecureBenchTask) -> Iterator[str]:
-    """Yield every structure string in a task's secret lanes and its environment."""
+    """Yield the image and workdir of a task, and each string in its secret lanes that is structure, not a secret."""
     yield from filter(None, (task.environment.image, task.environment.workdir))
     for resource in task.resources.secrets():
         yield from (text for text, is_content in _divided(task.task_type, resource) if not is_content)

@@ -126,7 +126,7 @@ class TarReader:
         # The checksum is computed over the header with spaces in the checksum field.
         wanted = _until_nul(header[148:156]).strip(b" ")
         if wanted.strip(b"01234567") or int(wanted or b"0", 8) != sum(header) - sum(header[148:156]) + 8 * 0x20:
-            raise malformed(self._what, "wrong header checksum: it is damaged or not a tar archive")
+            raise malformed(self._what, "it is damaged or not a tar archive: a header has the wrong checksum")
         return header
 
     def _expect(self, size: int) -> None:

@@ -135,7 +135,7 @@ def file_header(path: bytes, size: int, mode: int, owner: Owner = _ROOT) -> byte
 
 
 def padding(size: int) -> bytes:
-    """Return the padding after a file's content of ``size`` bytes."""
+    """Return the padding that follows a file's content. The content has ``size`` bytes."""
     return bytes(-size % _BLOCK)
 
 

@@ -25,9 +25,9 @@ _CANNOT_SHARE = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.EN
 class TreeWriter:
     """Writes below the existing directory ``root``. ``owner`` (uid, gid) owns all files written without ``keep_owner``.
 
-    Files written with ``keep_owner``, and FIFOs, belong to the user of this process. ``everybody`` does not change
-    their modes. With ``everybody``, all users may write every other file, and have the owner's rights to read and
-    execute it. Use ``everybody`` only for a root that no other user can reach.
+    With ``everybody``, all users may write all files, and have the owner's rights to read and execute them. Use
+    ``everybody`` only for a root that no other user can reach. Files written with ``keep_owner``, and FIFOs, are
+    exceptions: they belong to the user of this process, and ``everybody`` does not change their modes.
 
     Paths are relative POSIX paths that the caller has checked. Missing parents are created. Methods raise ``OSError``,
     such as ``FileExistsError`` if the path exists, or ``ENOTDIR`` or ``ELOOP`` if a parent is a link.
@@ -55,7 +55,10 @@ class TreeWriter:
     def write_file(
         self, path: bytes, chunks: Iterable[bytes | memoryview], mode: int, *, keep_owner: bool = False
     ) -> None:
-        """Create the file ``path`` with this mode, whatever the umask. ``everybody`` adds rights to this mode."""
+        """Create the file ``path`` with this mode, whatever the umask.
+
+        ``everybody`` adds rights to this mode, except with ``keep_owner``.
+        """
         parent, name = self._parent(path)
         with opened(name, _CREATE, parent) as descriptor:
             reached(FaultPoint.TREE_WRITE, self._name)
@@ -89,7 +92,10 @@ class TreeWriter:
         os.mkfifo(name, _FILE_MODE, dir_fd=parent)
 
     def make_directory(self, path: bytes, mode: int = _DIRECTORY_MODE, *, keep_owner: bool = False) -> None:
-        """Create the directory ``path``. Until :meth:`finish`, ``mode`` takes no rights from its owner."""
+        """Create the directory ``path``.
+
+        The owner of the directory has all rights until :meth:`finish`, even if ``mode`` denies some.
+        """
         parent, name = self._parent(path)
         os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
         if mode & stat.S_IRWXU != stat.S_IRWXU:
@@ -98,7 +104,7 @@ class TreeWriter:
         self._finish_directory(parent, name, mode, keep_owner=keep_owner)
 
     def finish(self) -> None:
-        """Set the modes of directories whose owners lack a right. Nothing may be written afterwards."""
+        """Set the modes of directories that do not give their owner all rights. Nothing may be written afterwards."""
         for path, mode, keep_owner in reversed(self._later):
             parent, name = self._parent(path)
             self._finish_directory(parent, name, mode, keep_owner=keep_owner)
@@ -166,7 +172,7 @@ class TreeWriter:
 
 
 def _for_everybody(mode: int) -> int:
-    """Return the mode bits that give group and others the owner's rights, and always the right to write."""
+    """Return the mode bits that give group and others the owner's rights, and the right to write in any case."""
     return (mode >> 6 & 0o7) * 0o011 | 0o022
 
 

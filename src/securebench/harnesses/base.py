@@ -46,7 +46,7 @@ class ProduceContext:
     workspace: Path
     """The host directory for this task's workspace. It is emptied first; only this agent uses it."""
     keep_workspace: bool = True
-    """Whether to leave the workspace in that directory for the user."""
+    """Whether ``workspace`` must contain the agent's files afterwards, so that the user can look at them."""
     report: Reporter
     limits: Limits
     environment: Mapping[str, str] = field(default_factory=dict)

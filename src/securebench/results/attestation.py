@@ -72,7 +72,7 @@ class Attestation(ABC):
     def has_ended(self) -> bool:
         """Whether the results are final.
 
-        If they are not, a signature may be from before a ``--resume`` that was killed.
+        If they are not, a signature may be older than a ``--resume`` that was killed.
         """
         return True
 

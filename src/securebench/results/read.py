@@ -58,7 +58,7 @@ def read_run(directory: str | Path) -> RecordedRun:
     if header is None:
         is_suite = os.path.lexists(Path(directory, SUITE))
         raise ConfigError(
-            f"{directory} is {'a suite' if is_suite else 'not a run directory'}: it has no {HEADER}",
+            f"{directory} is {'a suite, not a run' if is_suite else 'not a run directory'}: it has no {HEADER}",
             code="run-missing",
             hint="give the directory of one of its runs" if is_suite else "give the --output-dir of a run",
         )

@@ -26,7 +26,7 @@ INTERVAL: Final = 2.0
 """The minimum pause between two readings of a run in progress, in seconds."""
 
 _SHARE: Final = 10
-"""The minimum pause as a multiple of the time that a reading takes. The longer of the two minimum pauses is used."""
+"""The minimum pause as a multiple of the time that a reading takes. :data:`INTERVAL` applies if it is longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,8 +88,9 @@ class ForwardedPort:
 
     A socket listens on the port before the first process of the image starts. ``serve`` is called with this socket:
     for each command of an ephemeral sandbox before ``open`` returns, and for a persistent sandbox once, before
-    ``create`` returns. ``serve`` must return at once. It owns the socket and has to close it later: when the sandbox
-    ends, the connections end, and the socket stays open but gets no more connections.
+    ``create`` returns. ``serve`` must return at once. From then on, the socket belongs to the code that provides
+    ``serve``, which has to close the socket later. The end of the sandbox ends only the connections. The socket stays
+    open, but gets no more connections.
     """
 
     port: int

@@ -64,7 +64,10 @@ class AdaptedDriver(WrappedDriver):
         return DriverFeature.HOST_MOUNTS not in self._lacks and self._driver.bounds_directories
 
     def image_tree(self, image: ResolvedImage) -> TreeLease:
-        """Return the driver's lease. Raises :class:`ConfigError` if it lacks :attr:`DriverFeature.IMAGE_TREE`."""
+        """Return the wrapped driver's lease.
+
+        Raises :class:`ConfigError` if that driver lacks :attr:`DriverFeature.IMAGE_TREE`.
+        """
         if DriverFeature.IMAGE_TREE in self._lacks:
             raise image_tree_unavailable(self._driver.info(), f"the files of {image.reference}")
         return super().image_tree(image)

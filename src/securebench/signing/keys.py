@@ -105,7 +105,7 @@ class PrivateKey:
         return f"<private key of {self.public.fingerprint}>"
 
     def __reduce__(self) -> str:
-        raise TypeError("a private key stays in the process that loaded it")
+        raise TypeError("a private key cannot be pickled: it stays in the process that loaded it")
 
     @classmethod
     def new(cls) -> PrivateKey:

@@ -23,7 +23,7 @@ UTF8_BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A file as the source of faults that have no path in a document: only their own positions locate them."""
+    """A file in which faults are located by their own positions, not by paths in a document."""
 
     path: Path
 

@@ -84,7 +84,7 @@ class SealedRun:
             file.seek(start)
             line = file.readline(MAX_LINE + 1)
         if line_hash(line) != digest:
-            raise _contradictory("the record was changed since the run was opened")
+            raise _contradictory("the record was changed after the run was opened")
         return parse_recorded_task(line)
 
     def _line_starts(self) -> list[int]:

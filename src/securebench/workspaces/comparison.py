@@ -50,7 +50,10 @@ class StateComparison:
         return dict(sorted(self.ignored.items()))
 
     def skips(self, path: bytes) -> bool:
-        """Return whether ``path`` is ignored, and count it if so. Call this once per path, not below ignored paths."""
+        """Return whether ``path`` is ignored, and count it if so.
+
+        Call this once for each path, but not for paths below an ignored path.
+        """
         name = path.rpartition(b"/")[2]
         if path == VERSION_CONTROL:
             self.ignored[VERSION_CONTROL.decode()] = 1

@@ -47,7 +47,10 @@ ASSET_LIMITS = TreeLimits(total_bytes=MAX_ASSET_BYTES, entries=MAX_ASSET_FILES, 
 
 @dataclass(frozen=True, slots=True)
 class PlannedValue:
-    """A file with a JSON value. A run plans all tasks first, so the value is encoded only when the file is written."""
+    """A file with a JSON value, which is encoded only when the file is written.
+
+    A run plans all tasks first. It need not keep the encoded values of all tasks in memory.
+    """
 
     target: str
     value: Any

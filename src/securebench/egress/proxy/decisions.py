@@ -68,7 +68,7 @@ class Reason(StrEnum):
 
 
 _PLAIN_ENDS: Final = frozenset({Reason.DONE, Reason.BROKEN, Reason.SESSION_CLOSED})
-"""Reports do not count these reasons for the end of an allowed connection. With any other reason, the proxy cut it."""
+"""Ends of an allowed connection that are not counted. Any other reason means that the proxy cut the connection."""
 
 _SHOWN: Final = 253
 
@@ -131,7 +131,7 @@ class Ledger:
         self._decided(attempt, decision, reason, {"address": address})
 
     def close(self, attempt: ProxyAttempt, reason: Reason, usage: TunnelUsage, seconds: float) -> None:
-        """Log the end of an allowed connection, and count it if the proxy cut the connection."""
+        """Log the end of an allowed connection. If the proxy cut the connection, also count ``reason``."""
         if reason not in _PLAIN_ENDS:
             self._reasons[reason] += 1
         facts: dict[str, JsonValue] = {"bytes_up": usage.up, "bytes_down": usage.down, "seconds": round(seconds, 3)}

@@ -90,7 +90,7 @@ class Spending:
     def has_room(self, plan: RelayPlan, wanted: Reservation) -> bool:
         """Return whether a request fits into the budget together with the requests in progress.
 
-        The result is true if no request is in progress.
+        If no request is in progress, the result is true even if the request does not fit.
         """
         if not self.reserved:
             return True

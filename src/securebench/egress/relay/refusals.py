@@ -48,7 +48,10 @@ STATUS: Final = MappingProxyType(
         RelayRefusal.BUDGET: 429,
     }
 )
-"""The status sent to the agent; 400 for all other reasons, since agents retry 403 and 5xx but not 400."""
+"""The HTTP status sent to the agent for these reasons.
+
+For all other reasons, the status is 400, because agents retry 403 and 5xx but not 400.
+"""
 
 
 class RefusedError(Exception):

@@ -1,4 +1,7 @@
-"""The model harness: a model without an agent program, whose conversation is held by a small program in the sandbox."""
+"""The model harness runs a model without an agent program.
+
+A small program in the sandbox holds the conversation with the model.
+"""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class ProviderEndpoint:
 
     @property
     def url_hint(self) -> str:
-        """The hint for a server at the base URL that does not answer as the configured API does."""
+        """The hint if an answer from the server at the base URL does not match the configured API."""
         if self.is_own:
             return f"check {self.place}.model"
         version = {Provider.GEMINI: "/v1beta", Provider.ANTHROPIC: ""}.get(self.facts.provider, "/v1")
@@ -149,8 +149,8 @@ class ProviderEndpoint:
     def key(self, variables: Mapping[str, str]) -> ProviderKey:
         """Return the key among the tester's variables.
 
-        If no variable has a key, the value is empty when the endpoint needs no key or the agent uses a cloud.
-        Otherwise, a missing key is an error.
+        A missing key is an error, unless the endpoint needs no key or the agent uses a cloud (:attr:`cloud`). In these
+        two cases, the returned key has an empty value.
 
         Raises :class:`ConfigError` (``env-missing``, ``key-malformed``, ``subscription-token``).
         """

@@ -19,7 +19,7 @@ program's own events. The first two are evidence. The third is a claim: any proc
   answered: trouble is an infrastructure error only if the gateway also meets it. Nothing that the agent reports is
   trusted. The gateway therefore also probes if the provider's last response was an error but the agent left a
   candidate, and if the time ran out while a request had no response. If no model has answered such an agent, a
-  rejection is an infrastructure error, too, if the gateway also meets it.
+  rejection that the gateway also meets is an infrastructure error, too.
 * The ``model`` harness does not stream answers. If the time runs out while a request has no response, the gateway
   probes, too.
 * Without a relay (``passthrough``) the program's claims replace the relay's report, and the record says so. The
@@ -203,8 +203,8 @@ def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:
 def _blamed(evidence: OutcomeEvidence) -> frozenset[Trouble]:
     """Return the troubles that are blamed on the provider if the gateway meets them, too.
 
-    A rejection is one of them only for an agent that is not trusted and that no model has answered. An answer shows
-    that the API and the model exist, so a later rejection means that the agent's own request was invalid.
+    A rejection is one of them only if the agent is not trusted and the relay reports no answer of a model. An answer
+    shows that the API and the model exist, so a later rejection means that the agent's own request was invalid.
     """
     relay = evidence.relay
     is_unserved = relay is not None and not evidence.is_trusted and not _has_answer(relay)
@@ -251,7 +251,7 @@ def _refused() -> JudgedOutcome:
 def provider_error(
     trouble: Trouble, detail: str, retry_after: float | None = None, served: str = "agent"
 ) -> ProviderError:
-    """Return the error of a provider that did not serve ``served``, such as ``agent`` or ``judge``."""
+    """Return the error for a provider that failed. ``served`` says what needed the provider: ``agent`` or ``judge``."""
     code, hint = _CODES[trouble]
     message = f"the model provider did not serve the {served} ({_OUTCOMES[trouble].value})"
     error = ProviderError(f"{message}{f': {detail}' if detail else ''}", code=code, hint=hint)

@@ -196,8 +196,8 @@ class Trees:
     def is_intact(self, image_id: str, *, thorough: bool = False) -> bool:
         """Return whether an image's tree is unchanged.
 
-        The tree's metadata is compared with the notes in the image's lock file or, if ``thorough``, the tree's content
-        with that of a newly unpacked tree.
+        This compares the tree's metadata with the notes in the image's lock file. If ``thorough``, it compares the
+        tree's content with that of a newly unpacked tree instead.
         """
         tree = self._places.tree(image_id)
         if not thorough:

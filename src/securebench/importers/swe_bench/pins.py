@@ -71,7 +71,7 @@ class SourceRelease(WireModel):
 
 
 class VersionModel(WireModel):
-    """Settings of one version: the release that replaces a missing clone."""
+    """Settings of one version: the release from which images are built if there is no clone of the repository."""
 
     release: SourceRelease = OPTIONAL
 

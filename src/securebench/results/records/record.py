@@ -67,7 +67,7 @@ class Assurance(StrEnum):
     """How well a verdict is protected from forgery by the candidate."""
 
     FULL = "full"
-    """No process that judged the candidate ran its code, unless the task's own checker did."""
+    """No process that judged the candidate ran the candidate's code, except possibly the task's own checker."""
     TEST_BY_TEST = "test_by_test"
     """The repository's tests were judged one by one. For a pass, the added controls had to fail."""
     EXIT_CODE = "exit_code"
@@ -80,7 +80,7 @@ class Assurance(StrEnum):
 
 ASSURANCE_MEANING: Final[Mapping[Assurance, str]] = MappingProxyType(
     {
-        Assurance.FULL: "No process that judged the candidate ran its code, unless the task's own checker did.",
+        Assurance.FULL: "No judging process ran the candidate's code, except possibly the task's own checker.",
         Assurance.TEST_BY_TEST: "Tests were judged one by one. For a pass, added control tests had to fail.",
         Assurance.EXIT_CODE: "Only a command's exit code. The candidate's code ran in the command and could forge it.",
         Assurance.SHARED: "Tests and candidate ran in one process; the candidate could forge the verdict.",

@@ -144,11 +144,13 @@ class Redactor:
         return (self._lines if lines else self._whole).redact(text, cap)
 
     def patch(self, text: str, *, cap: int) -> str:
-        """Return a patch that SecureBench rendered, without the secrets in its added lines, so that it still applies.
+        """Return a patch that SecureBench rendered, without the secrets in its added lines.
 
-        File names stay. Context lines and removed lines stay too, because they come from the repository. Files that do
-        not fit into ``cap`` characters are omitted, and a last line says so. Credentials are removed everywhere,
-        including file names: a patch with a credential outside of its added lines no longer applies.
+        File names stay. Context lines and removed lines stay too, because they come from the repository. So the patch
+        still applies. Files that do not fit into ``cap`` characters are omitted, and a last line says so.
+
+        Credentials are the exception: they are removed everywhere, including file names. A patch with a credential
+        outside of its added lines no longer applies.
         """
         lines = text.split("\n")
         for numbers in added_lines(lines):

@@ -24,7 +24,10 @@ Redacting that much takes seconds and slows down other tasks of the run.
 """
 
 MAX_LINES: Final = 20_000
-"""Maximum steps of one try, because many short lines take longer to redact than a few long ones."""
+"""Maximum steps of one try.
+
+A limit in bytes is not enough: many short lines take longer to redact than a few long ones.
+"""
 
 
 def trajectory_file(directory: Path, name: str, attempt: int = 1, number: int = 1) -> Path:

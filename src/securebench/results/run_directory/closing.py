@@ -81,7 +81,7 @@ class Closing:
 
     @classmethod
     def of(cls, tally: RecordTally, planned: int, ending: str, directory: Path) -> Closing:
-        """Return the closing of a run that ends now, without its root. Raises :class:`ConfigError`."""
+        """Return the closing of a run that ends now. Its :attr:`root` is empty. Raises :class:`ConfigError`."""
         return cls(
             closed_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             ending=ending,

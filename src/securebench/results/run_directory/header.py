@@ -193,12 +193,15 @@ class RunHeader:
         return replace(self, information={**self.information, "models": most_models(models)}) if models else self
 
     def closed(self, closing: Closing) -> RunHeader:
-        """Return the header with ``closing`` and its root."""
+        """Return the header with ``closing``.
+
+        The root of the closing is set to the :attr:`root` of the returned header.
+        """
         return replace(self, closing=replace(closing, root=replace(self, closing=closing).root))
 
     @property
     def root(self) -> str:
-        """The digest of the header without the root of its closing."""
+        """The digest of the header without the field ``root`` of its ``closing``."""
         open_end = replace(self, closing=replace(self.closing, root="")) if self.closing else self
         return value_digest(open_end.to_json())
 

@@ -114,7 +114,10 @@ def judge_checks(header: RunHeader) -> list[Mapping[str, Any]]:
 
 
 def calibration_in(header: RunHeader) -> JudgeAgreement | None:
-    """Return the last valid agreement of the run's judge with known grades; ``None`` if no check contains one."""
+    """Return the agreement of the run's judge with known grades, from the last check with a valid calibration.
+
+    Return ``None`` if no check has a valid calibration.
+    """
     for check in reversed(judge_checks(header)):
         judge = check["judge"]
         try:

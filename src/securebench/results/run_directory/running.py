@@ -73,9 +73,9 @@ class RunningTasks:
         self._tasks: dict[TrialId, RunningTask] = {}
 
     def __call__(self, event: Event) -> None:
-        """Handle the event that the run begins to execute tasks, or that a task starts, reaches its verifier or ends.
+        """Record that the run begins to execute tasks, or that a task starts, reaches its verifier or ends.
 
-        Other events are ignored. Without ``seconds``, this writes the file, and raises ``OSError`` if that fails.
+        Other events are ignored. Without ``seconds``, the call writes the file, and raises ``OSError`` if that fails.
         """
         match event:
             case RunStart():

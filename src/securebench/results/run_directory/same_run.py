@@ -80,7 +80,8 @@ def require_same(
 def _shared(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return both mappings restricted to their common keys.
 
-    An image or program build that was needed only before or only after the run was resumed is not a difference.
+    Some images and builds of the agent program are needed only before the run is resumed, or only afterwards. They do
+    not count as differences.
     """
     names = then.keys() & now.keys()
     return {name: then[name] for name in names}, {name: now[name] for name in names}

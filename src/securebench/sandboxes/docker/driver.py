@@ -49,7 +49,7 @@ _open_drivers: set[str] = set()
 """The tokens of this process's drivers that are not closed."""
 
 FORGOTTEN_SECONDS = 3600
-"""The age in seconds from which a container that is not running is removed if its owner's state is unknown."""
+"""The age in seconds above which a container is removed if it is not running and its owner's state is unknown."""
 
 
 class DockerDriver(SandboxDriver):

@@ -101,7 +101,7 @@ def prove(context: OciContext) -> Isolation:
 def host_root(host: Path = Path("/")) -> Iterator[tuple[Path, tuple[Mount, ...]]]:
     """Yield a directory for use as a sandbox's root, and the mounts that it needs. Remove the directory afterwards.
 
-    The host's root itself cannot be used, because a user namespace cannot bind it without the mounts below it.
+    The host's root itself cannot be used: in a user namespace, it cannot be bind-mounted without the mounts below it.
     """
     with reaper.temporary_directory() as root:
         root.chmod(0o755)

@@ -130,7 +130,10 @@ class OciStreams(ProcessStreams):
             raise TimeoutError
 
     def _wait(self, seconds: float | None, *, over: bool) -> list[int]:
-        """Wait for output or, unless ``over``, for a report or room for pending stdin. Return the ready descriptors."""
+        """Wait for output, and return the descriptors that are ready.
+
+        Unless the process is ``over``, its report and room for pending stdin end the wait, too.
+        """
         poll = select.poll()
         for descriptor in self._outputs:
             poll.register(descriptor, select.POLLIN)

@@ -5,6 +5,8 @@ They are labeled with the process that owns them, and removed when it is gone.
 If a driver is killed, its supervisor removes the run directory and the cgroups automatically. If the supervisor was
 killed too, the kernel kills all processes in its pid namespace. The next run then removes the cgroups and the run
 directory, on which the supervisor's file system was mounted.
+
+In this module, a run directory is a driver's directory in :func:`runs_directory`. It contains no records.
 """
 
 from __future__ import annotations

@@ -160,8 +160,8 @@ class OciRuntime:
         """Whether the runtime can enter an existing network namespace. Otherwise it has to be started in the namespace.
 
         runc can do so for ``run``. For ``exec``, it enters the user namespace first, where it has no privilege over the
-        network namespace. An ordinary user's crun has the same problem if, without cgroups, it is started in a new user
-        namespace in which the sandbox's processes are counted.
+        network namespace. An ordinary user's crun has the same problem without cgroups. It is then started in a new
+        user namespace, in which the sandbox's processes are counted.
         """
         return self.name != "runc" and not (self.rootless and self.limits_itself)
 

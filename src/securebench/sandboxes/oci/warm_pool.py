@@ -52,7 +52,7 @@ class Started:
 
 
 class WarmPool:
-    """Warm containers: at most as many as were ever in use at the same time. Thread-safe."""
+    """Warm containers. Their number never exceeds the largest number in use at the same time so far. Thread-safe."""
 
     def __init__(self) -> None:
         self._changing = threading.Lock()

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MARK: Final = "hostile7f3a"
-"""A part of every attack. In a page, no element name, attribute name or address may contain it."""
+"""The text by which attacks are recognized: every attack contains it.
+
+No element name, attribute name or address of a page may contain this text.
+"""
 
 ATTACKS: Final = (
     "<script>alert('hostile7f3a')</script>",

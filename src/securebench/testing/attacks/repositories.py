@@ -279,9 +279,10 @@ _ENTRIES: Final = {
     "sitecustomize": "C09",
     "entry point": "C02",
 }
-"""Entries in the catalogue of attacks by cheat name.
+"""The entry in the catalogue of attacks for each cheat, by the cheat's name.
 
-The entry of other :data:`UNITTEST_CHEATS` is C05, and that of other :data:`CONFIGURATION_CHEATS` is C01.
+Cheats that are not listed have the entry C05 if they are in :data:`UNITTEST_CHEATS`, and C01 if they are in
+:data:`CONFIGURATION_CHEATS`.
 """
 
 REPOSITORY_CHEATS: Final = (

@@ -27,7 +27,7 @@ FORBIDDEN = (
     *("write kernel setting", "write sysrq", "write cgroup", "read kernel memory", "raw socket", "packet socket"),
     *("kernel keyring", "engine socket", "change clock", "set priority"),
 )
-"""Attempts of the probe that no sandbox without added capabilities allows, not even to root."""
+"""Attempts of the probe that must fail in every sandbox without added capabilities, even for root."""
 
 
 @CHECKS

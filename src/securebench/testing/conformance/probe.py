@@ -171,7 +171,7 @@ def write(path: str, text: str) -> None:
 
 
 def read(path: str) -> None:
-    """Print a file and the result."""
+    """Print the content of a file and ``ok``, or the name of the error."""
     print(_outcome(lambda: sys.stdout.write(Path(path).read_text() + "\n")))  # noqa: T201
 
 

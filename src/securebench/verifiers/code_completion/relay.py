@@ -133,8 +133,8 @@ class Verdict:
     """The verdict of the tests' side.
 
     ``outcome`` is ``passed``, ``failed``, or why the tests could not be completed, such as ``invalid``.
-    ``answered`` is the number of the candidate's answers or, with shared isolation, of its names that the tests used.
-    ``error`` is the name of a builtin exception, ``line`` a line number in the tests, and ``note`` one of
+    ``answered`` counts the candidate's answers. With ``isolation: shared``, it counts the candidate's names that the
+    tests used. ``error`` is the name of a builtin exception, ``line`` a line number in the tests, and ``note`` one of
     :data:`NOTES`.
     """
 

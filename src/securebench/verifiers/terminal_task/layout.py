@@ -180,7 +180,7 @@ def _reject_links_to_inputs(links: WorkspaceLinks) -> None:
             raise CandidateFailedError(
                 FailureReason.UNSAFE_WORKSPACE,
                 f"the workspace contains a link that may lead to an evaluation input or an open file, "
-                f"for example through /proc, /dev or a '..' outside the workspace: "
+                f"for example through /proc, /dev, or '..' of a directory outside the workspace: "
                 f"{printable_name(path)}",
             )
         below = links.below_root(leads) if leads is not None else None

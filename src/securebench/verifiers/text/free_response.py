@@ -125,7 +125,10 @@ def rubric_of(value: JsonValue) -> Rubric:
 
 
 def judge_response(text: str, rubric: Rubric) -> TextVerdict:
-    """Judge ``text`` by rejected phrases, then by accepted phrases, which it must not take back, then by token F1."""
+    """Judge ``text`` by rejected phrases, then by accepted phrases, then by token F1.
+
+    A text that denies or hedges an accepted phrase fails.
+    """
     spoken = words(text)
     if len(spoken) > MAX_WORDS:
         return TextVerdict(FailureReason.CANDIDATE_TOO_LARGE, "length")

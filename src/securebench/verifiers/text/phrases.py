@@ -56,16 +56,17 @@ MAX_OTHER_WORDS: Final = 24
 """The maximum number of words around the accepted answer. A text with more is a discussion, not an answer."""
 
 _FEW_WORDS: Final = 3
-"""The minimum number of words in a description of a common noun, not counting an article at its start.
+"""The minimum number of words in the description of an answer that is not a name.
 
-A shorter description could be another answer, unless it begins with a preposition.
+An article at the start of the description is not counted. A shorter description could be another answer, unless it
+begins with a preposition.
 """
 
 _GOVERNED: Final = 3
-"""A preposition governs the names after it. They end at a comma, ``and``, or so many words without a capital letter.
+"""The number of words without a capital letter after which a preposition governs no more names.
 
-Articles and words such as ``of`` are not counted: in ``by the famous physicist Max Planck``, ``by`` governs ``Max`` and
-``Planck``.
+A comma or ``and`` also ends what the preposition governs. Articles and words such as ``of`` are not counted. In
+``by the famous physicist Max Planck``, ``by`` governs ``Max`` and ``Planck``.
 """
 
 _LONGEST_ABBREVIATION: Final = 6

@@ -167,7 +167,10 @@ IRREGULAR: Final = MappingProxyType(
         for form in forms.split(",")
     }
 )
-"""The verb in a question (``How much did she spend?``) for each form of it in answers (``She spent $5.``)."""
+"""The verb for each irregular form, such as ``spend`` for ``spent``.
+
+The question may have the verb (``How much did she spend?``), and the answer a form of it (``She spent $5.``).
+"""
 
 SCALES: Final = (
     _words("millisecond second minute hour day week fortnight month year decade century"),

@@ -70,7 +70,7 @@ _ALIASES: Final = {line: (line,) for line in _LINES} | {
     "default": _LINES,
     "opusplan": ("opus", "sonnet"),
 }
-"""Each alias, and the lines of models from which Claude Code chooses. The choice depends on Claude Code's version."""
+"""Each alias, and the model lines (such as ``opus``) from which Claude Code chooses, depending on its version."""
 
 _LONG_CONTEXT: Final = "[1m]"
 """A suffix of model names that only Claude Code understands: it removes the suffix and requests a beta."""
@@ -138,7 +138,7 @@ _NO_CREDIT: Final = "credit balance is too low"
 
 
 class Anthropic(Dialect):
-    """The Messages API. Agents send paths with the version."""
+    """The Messages API. The paths that agents send begin with the API version, ``/v1``."""
 
     marks = (b"message_start", b"message_delta", b"message_stop", b'"error"')
     routes = {  # noqa: RUF012 - see Dialect

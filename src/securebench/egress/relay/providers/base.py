@@ -123,7 +123,7 @@ class Dialect(ABC):
         return [(name, value) for name, value in given if name in admitted or name.startswith(self.answer_prefixes)]
 
     def local_answer(self, method: str, target: str, model: str) -> bytes | None:
-        """Return the body of the relay's own response (status 200), or ``None`` if the relay does not answer itself."""
+        """Return the body if the relay itself answers the request (with status 200), else ``None``."""
         del method, target, model
         return None
 
@@ -238,7 +238,7 @@ def error_kind(status: int, too_much: str, failed: str) -> str:
 
 
 def only(given: Object, known: Collection[str]) -> None:
-    """Raise :class:`RefusedError` if ``given`` has a parameter that is not in ``known`` and is not ``None``."""
+    """Raise :class:`RefusedError` if ``given`` sets a parameter that is not in ``known``. ``None`` does not count."""
     for name, value in given.items():
         if name not in known and value is not None:
             raise RefusedError(RelayRefusal.FIELD, f"the parameter {shown(name)} is not allowed")
@@ -307,7 +307,7 @@ def tool_refused(kind: str) -> RefusedError:
 
 
 def shown(text: JsonValue) -> str:
-    """Return ``text`` from the agent for a message: shortened, in printable ASCII and in quotation marks."""
+    """Return the agent's ``text`` for use in a message: shortened, in printable ASCII and in quotation marks."""
     return repr(_NOT_PLAIN.sub("?", str(text)[:_SHOWN]))
 
 

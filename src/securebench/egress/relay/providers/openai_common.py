@@ -75,7 +75,7 @@ class OpenAIDialect(Dialect, ABC):
         return (b"authorization", b"Bearer " + key.encode())
 
     def upstream_path(self, base: str, route: Route) -> str:
-        """Return the request target. The base URL contains the version."""
+        """Return the request target. The base URL already contains the API version."""
         return base + route.path
 
     def check_headers(self, given: Collection[Header], plan: RelayPlan) -> None:

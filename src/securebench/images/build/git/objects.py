@@ -129,7 +129,7 @@ class GitObjects:
         raise unusable(
             self._what,
             f"it lacks the object {name}",
-            "use a complete clone, not shallow, partial or with alternates: 'git clone --no-local URL'",
+            "use a complete clone (not shallow, not partial, without alternates): 'git clone --no-local URL'",
         )
 
     def _all_packs(self) -> list[_Pack]:

@@ -181,7 +181,10 @@ class Group:
         return [] if self._inner else [f"{directory}/cgroup.procs" for directory in self._directories]
 
     def out_of_memory_kills(self) -> int:
-        """Return the group's number of out-of-memory kills or, with ``inner`` on version 1, of out-of-memory events."""
+        """Return the group's number of out-of-memory kills.
+
+        With ``inner`` on version 1, return its number of out-of-memory events instead.
+        """
         return self._kills()
 
     def kills_at_limit(self) -> int:

@@ -173,8 +173,8 @@ class SupervisedContainer:
     def kill_rest(self, orphans: Callable[[], list[int]]) -> bool:
         """Kill the container's remaining processes after ``main`` was killed. Return whether none is left.
 
-        Without groups, ``orphans`` returns these processes. They have become children of the supervisor, because the
-        supervisor is the first process of its own pid namespace.
+        If the container has no cgroup, ``orphans`` returns these processes. They have become children of the
+        supervisor, because the supervisor is the first process of its own pid namespace.
 
         From now on, the container counts as ending, because its commands are killed too. The runtime of such a command
         may exit with 137, as if a process in the container had killed the command.

@@ -70,7 +70,7 @@ _SCALARS = frozenset({int, float, complex, str, bytes})
 
 
 class Exchange:
-    """A message and its answer. A container has the same number in both.
+    """A message and its answer. Both identify a container, such as a list, by the same number.
 
     The answer also contains the contents of those mutable containers of the message that have changed since. The side
     that sent the message copies these contents into its original objects.

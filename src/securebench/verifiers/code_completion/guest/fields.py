@@ -184,7 +184,7 @@ def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: d
 
 
 def _sorted_flags(cls: Any) -> list[str]:
-    """Return the flags of a class, with those that begin with ``init:`` in the order of the fields."""
+    """Return the flags of a class. Its ``init:NAME`` flags are in the order of the fields."""
     fields = cls._securebench_fields
     return sorted(cls._securebench_flags, key=lambda flag: fields.index(name) if (name := flag[5:]) in fields else -1)
 

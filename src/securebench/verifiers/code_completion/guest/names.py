@@ -17,9 +17,9 @@ _LONGEST_NAME = 200
 class Names(dict):  # type: ignore[type-arg]  # dict[...] cannot be a base class before Python 3.9
     """The builtins of the tests and, after them, the candidate's names that the tests do not define themselves.
 
-    A name is looked up in the tests' own names first, then in the builtins, and only then in the candidate's names. So
-    a candidate cannot shadow names of the tests or builtins, except the builtins in ``free``, which contains the names
-    that refer to the candidate.
+    ``free`` contains the names that refer to the candidate. Builtins with such names are left out. A name is looked up
+    in the tests' own names first, then in the remaining builtins, and only then, if it is in ``free``, in the
+    candidate's names. So a candidate can shadow neither the names of the tests nor the remaining builtins.
     """
 
     def __init__(self, free: frozenset[str], lookup: Callable[[str], Any]) -> None:

@@ -119,8 +119,9 @@ class JudgingPeer(Peer):
     def defined(self, names: list[str]) -> Any:
         """Return those of ``names`` that the candidate says it defines.
 
-        ``has_requested`` shows whether the candidate may have made an import of the tests fail. This answer cannot do
-        that: it only decides which names are looked up. So this method does not set ``has_requested``.
+        ``has_requested`` shows whether the candidate may have made an import of the tests fail. The answer to this
+        request cannot make an import fail: it only decides which names are looked up. So this method does not set
+        ``has_requested``.
         """
         return super().request("defined", None, names)
 
@@ -169,8 +170,8 @@ class JudgingPeer(Peer):
     def not_a_number(self) -> float:
         """Return the float that stands for a NaN of the candidate.
 
-        Unless the tests use the name ``nan`` or ``isnan``, comparing this float with ``<``, ``<=``, ``>`` or ``>=``
-        notes a rejection.
+        If the tests compare this float with ``<``, ``<=``, ``>`` or ``>=``, the candidate fails, unless the tests use
+        the name ``nan`` or ``isnan``.
         """
         if self._make_nan is None:
             from securebench.verifiers.code_completion.guest.nan import nan_maker

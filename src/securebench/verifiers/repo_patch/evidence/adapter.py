@@ -41,7 +41,7 @@ class Adapter(ABC):
     """Whether methods of classes without a base class can be tests."""
 
     protected: ClassVar[tuple[str, ...]] = ()
-    """Modules used by the runner that honest code never changes. ``NAME.*`` means all loaded submodules of NAME."""
+    """Modules that the runner uses and honest code never changes. ``NAME.*`` means all loaded submodules of NAME."""
 
     @property
     @abstractmethod

@@ -83,7 +83,7 @@ class LauncherAdapter(Adapter):
 
     @property
     def collecting(self) -> Self:
-        """This adapter itself. The host's order tells the launcher whether to run the tests or only list them."""
+        """This adapter itself. The host's message tells the launcher whether to run the tests or only list them."""
         return self
 
     def owns(self, path: str) -> bool:
@@ -113,7 +113,7 @@ class UnittestAdapter(LauncherAdapter):
         """The files and directories that the command's labels may refer to, or the directory where ``discover`` starts.
 
         Labels name modules, classes, methods or paths. Paths that do not exist select nothing. Without labels, the
-        result is the script's directory, or else the working directory.
+        result is the directory of the script that the command runs, or the working directory if it runs no script.
         """
         command = self.command
         if command.discovers:

@@ -93,7 +93,7 @@ def _tests(content: bytes, stem: str, adapter: Adapter) -> Iterator[tuple[str, C
 
 
 def _is_bound(name: ast.Name) -> bool:
-    """Return whether ``name`` is assigned or deleted here. If it is, a test or class with this name may not run."""
+    """Return whether ``name`` is assigned or deleted here. If so, a test or class with this name might never run."""
     return isinstance(name.ctx, ast.Store | ast.Del)
 
 

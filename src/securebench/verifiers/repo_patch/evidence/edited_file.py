@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.words import NameMaker
 
 MAX_PLAIN: Final = 2
-"""The maximum number of groups in a file that get a test that always fails.
+"""The maximum number of groups in a file to which tests that always fail are added.
 
-A group is the file's functions, or one of its classes. Each of these groups gets one such test or, if no test of the
-file is copied, ``MAX_PLAIN`` of them.
+A group is the file's functions, or one of its classes. Each of these groups gets one such test. If no test of the file
+is copied, each group gets ``MAX_PLAIN`` such tests.
 """
 
 _RANDOM = secrets.SystemRandom()
@@ -67,9 +67,9 @@ class ControlGroup:
     """A test of the task, at ``place``, and its ``controls``, which map each control's function name to its style.
 
     ``real`` is the function that now contains the task's test. For a test that always fails, ``real`` and the function
-    in ``place`` are empty. ``homes`` are the places, without a function, where the test runs: its class and
-    subclasses of it, or else its module.
-    ``bits`` says how hard it is to guess which variant is the task's test: one in ``2 ** bits`` guesses is right.
+    in ``place`` are empty. ``homes`` are the places where the test runs: its class and subclasses of it, or else its
+    module. They name no function. ``bits`` says how hard it is to guess which variant is the task's test: one in
+    ``2 ** bits`` guesses is right.
     """
 
     place: CasePlace
@@ -116,7 +116,7 @@ class TaskTest:
 
     @property
     def places(self) -> set[CasePlace]:
-        """The places that ids may give for this test."""
+        """The places to which ids of this test may refer: one for each of ``homes``."""
         return {home._replace(function=self.node.name) for home in self.homes}
 
 
@@ -124,9 +124,9 @@ class TaskTest:
 class Variants:
     """The variants of a test. Some of its assertions have several forms: the task's own, and edited ones.
 
-    There is one variant for each combination of forms. ``counts`` has the number of forms for each of ``ways``,
-    including the task's own. If an assertion has two forms, each is in half of the variants, so no majority reveals
-    the task's test.
+    There is one variant for each combination of forms. ``ways`` are the assertions that have several forms. ``counts``
+    has the number of forms of each, including the task's own. If an assertion has two forms, each is in half of the
+    variants, so no majority reveals the task's test.
     """
 
     test: TaskTest
@@ -146,7 +146,7 @@ class Variants:
 
     @property
     def spread(self) -> float:
-        """Like ``bits``, but includes all assertions, even if the task's own form of an assertion can be recognized."""
+        """Like ``bits``, but also counts assertions of which the task's own form can be recognized."""
         return math.log2(self.size) if self.test.movable else 0.0
 
     def larger(self, way: AssertionWay) -> Variants | None:
@@ -260,7 +260,10 @@ class EditedFile:
                         yield AssertionWay(weak, helper, (call.func,))
 
     def _homes(self, classes: tuple[ast.ClassDef, ...], test: Function) -> frozenset[CasePlace]:
-        """Return where a test runs: its module, or its class and subclasses in its file that do not override it."""
+        """Return where a test runs: its module, or its class and subclasses of it.
+
+        Subclasses in other files, and subclasses that override the test, are left out.
+        """
         homes = {CasePlace(self._stem, tuple(node.name for node in classes), "")}
         if len(classes) == 1:
             heirs = (node for node in self._heirs(classes[0]) if not _has(node, test))
@@ -389,7 +392,10 @@ def _counts_tests(node: ast.ClassDef) -> bool:
 
 
 def _has_parameters(node: ast.Module | ast.ClassDef) -> bool:
-    """Return whether marks may give parameters to all tests in ``node``. Then an added test without them would fail."""
+    """Return whether marks may give parameters to all tests in ``node``.
+
+    If they do, an added test would fail, because it takes no parameters.
+    """
     marks = [*node.decorator_list] if isinstance(node, ast.ClassDef) else []
     assigned = [statement for statement in node.body if isinstance(statement, ast.Assign)]
     marks += [one.value for one in assigned if any(called_name(name) == "pytestmark" for name in one.targets)]

@@ -95,9 +95,9 @@ _FATAL = re.compile(r"KeyboardInterrupt|BaseException|GeneratorExit|\bExit\b|[Ss
 
 @dataclass(frozen=True, slots=True)
 class Inversion:
-    """Ways to invert one assertion. ``style`` names its kind; a greater ``strength`` detects more tampering.
+    """Ways to invert one assertion. Each of ``choices`` contains the edits for one way.
 
-    Each of ``choices`` contains the edits for one way.
+    ``style`` names the kind of assertion. A greater ``strength`` detects more tampering.
     """
 
     style: str

@@ -114,7 +114,10 @@ class Judge:
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
     def _emptied(self, real: Mapping[str, str], needed: Required) -> set[CasePlace]:
-        """Return the places of ``needed`` that must not be skipped, but are skipped or xfailed only with the change."""
+        """Return the places of ``needed`` whose tests are skipped or xfailed with the change, but not without it.
+
+        Places whose tests may be skipped are left out.
+        """
         empty = {
             test: place for test, outcome in real.items() if outcome in EMPTY and (place := self._adapter.place(test))
         }
@@ -253,10 +256,11 @@ class _Seen:
             self._passed_frames.add(_frame(own, place.function))
 
     def _add_variant(self, group: ControlGroup, ids: dict[str, list[str]]) -> list[str]:
-        """Keep the outcomes of the variant that is the task's own test, by their ids in the task. Return these ids.
+        """Keep the outcomes of the variant that is the task's own test, by the ids that the task uses. Return the ids.
 
-        This variant may have a new name, and an inverted copy may have the test's own name. If that copy was skipped
-        or xfailed, its outcome is kept instead, because the task's files may skip tests by name.
+        This variant may have a new name, and an inverted copy may have the original name. If the copy with the original
+        name was skipped or xfailed, the outcome of this copy is kept instead, because the task's files may skip tests
+        by name.
         """
         if not group.real:
             return []

@@ -67,8 +67,8 @@ class Values:
     def _wholes(self, value: int, *, apart: bool) -> list[int]:
         """Return other non-negative integers with the same number of trailing zeros.
 
-        A window on a logarithmic scale is placed at random around ``value``, and the others are drawn from it. Each of
-        these numbers could have led to the same window if it had been the expected value.
+        A window on a logarithmic scale is placed at random around ``value``, and the numbers are drawn from this
+        window. Each of them could have led to the same window if it had been the expected value.
         """
         digits = str(value)
         zeros = len(digits) - len(digits.rstrip("0")) if value else 0
@@ -135,7 +135,7 @@ def _cased(word: str, like: str) -> str:
 
 
 def _literal(changed: str, text: str, value: str) -> str:
-    """Return a literal for ``changed``, in the quotes of ``text`` if ``text`` is exactly ``value`` in quotes."""
+    """Return ``changed`` as a string literal. If ``text`` is just ``value`` between quotes, use the same quotes."""
     return text[0] + changed + text[-1] if text[0] in "'\"" and text[1:-1] == value else repr(changed)
 
 

@@ -57,8 +57,10 @@ PLUGIN_REPLACEMENTS = {
 TRACERS = ("sys:settrace", "sys:setprofile", "sys:monitoring", "threading:hooks")
 
 SPOTS = 8
-"""The number of tests, chosen at random, before which the fingerprint is compared even if no function or class was
-replaced. A comparison takes about 30 ms."""
+"""The fingerprint is always compared before this many tests, which are chosen at random.
+
+Before other tests, it is compared only if a function or class was replaced. A comparison takes about 30 ms.
+"""
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
 _NOT_DESCRIBED = ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__firstlineno__", "_abc_impl")
@@ -141,10 +143,13 @@ def _scopes(modules: Any) -> Any:
 def unload_package(package: Any, unloaded: Any) -> Any:
     """Unload ``package``, which only this module loaded, and return a function to call after collection.
 
-    Without the reporter, tests that restore ``sys.modules``, such as those with pytest's ``pytester``, would load and
-    unload the package themselves. If it stayed loaded, such tests would share its state. Code that imports the package
-    during collection gets the unloaded modules back. If no code imports it then, later imports load new copies.
-    ``unloaded`` receives the unloaded modules and is emptied when they are imported.
+    Some tests restore ``sys.modules``, such as those with pytest's ``pytester``. Without the reporter, each of them
+    would load and unload its own copy of the package. If the reporter's copy stayed loaded, these tests would share
+    the state of that copy.
+
+    Code that imports the package during collection gets the unloaded modules back. If no code imports the package
+    during collection, later imports load new copies. ``unloaded`` receives the unloaded modules and is emptied when
+    they are imported.
     """
     loaded, finders, make = sys.modules, sys.meta_path, ModuleSpec
     unloaded.update({name: module for name, module in loaded.items() if (name + ".").startswith(package + ".")})
@@ -334,7 +339,7 @@ def _of_module(name: Any, scope: Any, found: Any, kept: Any) -> None:
 
 
 def _of_class(name: Any, cls: Any, found: Any, kept: Any) -> None:
-    """Add to ``found`` each method of a class, and the names that hide inherited methods or are special methods."""
+    """Add to ``found`` the bases and methods of a class, and which methods are special or hide inherited names."""
     found[name] = _digest(str([id(base) for base in cls.__mro__]) + str(id(type(cls))))
     kept.extend(cls.__mro__)
     inherited = set()  # type: Any

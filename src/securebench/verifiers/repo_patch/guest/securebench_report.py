@@ -69,8 +69,8 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
         def pytest_collection_finish(self, session: Any) -> None:
             """Remember each test's id and whether it may fail, so that later changes have no effect.
 
-            Choose the tests before which fingerprints are compared. If the host's order has ``collect``,
-            report the tests.
+            Choose the tests before which fingerprints are compared. If the host sent ``collect`` in its instructions
+            (``order``), report the ids of the tests.
             """
             for item in session.items:  # a reference to the item, so that its id() is not reused
                 known[id(item)] = (item, item.nodeid[:LONGEST_ID], marked(item))

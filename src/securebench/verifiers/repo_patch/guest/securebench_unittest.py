@@ -7,7 +7,7 @@ unittest is loaded from Python's library before anything of the repository can b
 counts only if it was added to the result while ``unittest.TestCase.run`` ran this test, in the main thread of this
 process. A runner's output and counts, and other changes to a result, are ignored.
 
-If the host's order has ``collect``, no test runs: see ``_hook_collection``.
+If the host sent ``collect`` in its instructions (``order``), no test runs: see ``_hook_collection``.
 """
 
 import contextlib
