@@ -232,8 +232,8 @@ class LongRun:
         first, middle, last = self.checkpoints[0], self.checkpoints[len(self.checkpoints) // 2], self.checkpoints[-1]
         if abs(growth := getattr(last, command) - getattr(first, command)) < MEASURABLE:
             return (
-                f"`{command}`: its time changed by only {growth:.1f} s from the first measurement to the last: too "
-                "little to compare the cost per record in the two halves of the run."
+                f"`{command}`: its time changed by only {growth:.1f} s from the first measurement to the last. This "
+                "is too little to compare the cost per record in the two halves of the run."
             )
         early, late = (
             (getattr(end, command) - getattr(begin, command)) / max(1, end.records - begin.records)

@@ -21,7 +21,7 @@ class VerificationPolicy:
     deny_commands: tuple[str, ...] = ()
 
     def denied(self, needed: Iterable[str]) -> tuple[str, ...]:
-        """Return the denied commands among ``needed``, in order. An unknown name is always denied."""
+        """Return the denied commands among ``needed``, in the given order. An unknown name is always denied."""
         return tuple(
             name
             for name in needed

@@ -99,5 +99,5 @@ def install(hook: Callable[[FaultPoint, str], None] | None, in_children: str = "
 
 
 def code_for_children() -> str:
-    """Return the code that supervised children run first: empty unless a test has installed some."""
+    """Return the code that supervised children run first. It is empty unless a test has installed such code."""
     return _hooks.in_children

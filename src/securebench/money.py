@@ -69,7 +69,7 @@ class TokenPrices:
         return cls(**{item.name: max(row[place] for row in rows) for place, item in enumerate(fields(cls))})
 
     def max_cost(self, input_tokens: int, output_tokens: int) -> int:
-        """Return the most that so many tokens can cost in micro-dollars, rounded up.
+        """Return the highest possible cost of these numbers of tokens, in micro-dollars, rounded up.
 
         Each input token is counted at the highest of the four input prices.
         """

@@ -281,7 +281,7 @@ def load(kind: ExtensionKind, name: str) -> Any:
         raise ConfigError(
             f"{kind.value}: no extension is called {name!r}; known: {', '.join(names(kind))}",
             code="plugin-unknown",
-            hint="install the package that provides it into the environment of securebench",
+            hint="in the Python environment of SecureBench, install the package that provides it",
         )
     if len(found) > 1:
         raise ConfigError(

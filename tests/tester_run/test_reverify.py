@@ -259,7 +259,7 @@ def test_what_has_no_verdict_is_listed(root: Path) -> None:
         "pack/task-0",
         "the agent failed, so nothing was judged: the agent exited with 1",
     )
-    assert second.why.startswith("the run has no verdict: no such image")
+    assert second.why.startswith("the run has no verdict on this trial: no such image")
     # The agent's failure is repeated with its reason, so that the pass rates of both runs are over the same trials.
     assert (result.summary.passed, result.summary.failed, result.summary.errors) == (2, 1, 1)
     failed = read_run(result.summary.output_dir).find("pack/task-0")

@@ -103,8 +103,8 @@ def choose_platform(name: str, root: Path, machine: str | None = None, *, image:
 def require_fit(program: AgentProgram, root: Path, machine: str | None = None, *, image: str = "the image") -> None:
     """Raise :class:`ConfigError` (``agent-unfit``) if ``program`` cannot run in the image unpacked at ``root``.
 
-    The program's ELF header says what it needs. A program with a runtime always fits. Raises
-    :class:`InfrastructureError` (``agent-unusable``) if the executable is not a Linux program.
+    The program's ELF header says what it needs. A program that comes with a language runtime, such as Node.js, always
+    fits. Raises :class:`InfrastructureError` (``agent-unusable``) if the executable is not a Linux program.
     """
     wanted = machine or os.uname().machine
     if find(program.name).runtime:

@@ -105,7 +105,7 @@ def pull(reference: str) -> None:
 
 @command.command(name="import", short_help="Import images from a file or directory.")
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
-@click.option("--name", default="", metavar="REF", help="Name the image REF. Needed if it has no name in PATH.")
+@click.option("--name", default="", metavar="REF", help="Name the image REF. Needed for an image without a name.")
 def import_(path: Path, name: str) -> None:
     """Import the images of PATH.
 
@@ -155,7 +155,7 @@ def remove(ctx: click.Context, references: tuple[str, ...]) -> None:
 @click.option(
     "--budget",
     metavar="SIZE",
-    help="Also remove the least recently used images until the store fits SIZE, such as 20G.",
+    help="Also remove the least recently used images until the store uses at most SIZE, such as 20G.",
 )
 @_JSON
 def prune(budget: str | None, *, as_json: bool) -> None:

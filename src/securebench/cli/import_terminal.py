@@ -190,7 +190,10 @@ def _with_runner(made: Sequence[ImportedTask], options: Mapping[str, Any], refus
 def _with_sites(
     made: Sequence[ImportedTask], options: Mapping[str, Any], refusals: Refusals
 ) -> Iterator[tuple[ImportedTask, str]]:
-    """Write the packages of each task's tests to the pack. Yield the task and the digest of its package directory."""
+    """Write to the pack the Python packages that the tests of each task need.
+
+    Yield each task and the digest of its package directory.
+    """
     from securebench.errors import ConfigError
     from securebench.importers.pack_output import put_tree
     from securebench.importers.terminal.files import tree_digest

@@ -56,7 +56,7 @@ def base_images(machine: Machine) -> Finding:
     if lacking:
         meaning, fix = "tasks that name no image cannot run", "securebench images build --install-tools"
         return Finding("base_images", State.MISSING, f"no {', '.join(lacking)}", meaning, fix)
-    return Finding("base_images", State.OK, ", ".join(machine.base_images()), "tasks that name no image use it")
+    return Finding("base_images", State.OK, ", ".join(machine.base_images()), "for tasks that name no image")
 
 
 def agents(machine: Machine) -> Finding:

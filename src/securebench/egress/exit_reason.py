@@ -1,4 +1,7 @@
-"""Report an internal error of the gateway process: type and traceback, but no message that might quote a key."""
+"""Report an internal error of the gateway process: its type, its traceback and, if the OS wrote it, its message.
+
+Other messages might quote a key.
+"""
 
 from __future__ import annotations
 

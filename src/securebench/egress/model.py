@@ -102,7 +102,10 @@ class RelayPlan:
     spent_requests: int = 0
     """Requests of earlier tries and attempts of this trial, without those that failed because of the provider."""
     spent_tokens: int = 0
-    """Tokens of the same tries and attempts. ``spent_bytes`` and ``spent_micro_usd`` are their bytes and cost."""
+    """Tokens of earlier tries and attempts of this trial.
+
+    ``spent_bytes`` and ``spent_micro_usd`` are the bytes and the cost of the same tries and attempts.
+    """
     spent_bytes: int = 0
     spent_micro_usd: int = 0
 

@@ -107,7 +107,8 @@ def connect(endpoints: Sequence[EngineEndpoint] | None = None) -> Engine:
     """Connect to the first engine that responds at ``endpoints``, by default those of :func:`current_candidates`.
 
     Raises :class:`EngineError` (``engine-unavailable``, ``engine-permission``, ``engine-too-old``,
-    ``engine-endpoint-unsupported``, ``engine-context-missing``). The messages of the first two list all attempts.
+    ``engine-endpoint-unsupported``, ``engine-context-missing``). The message of ``engine-unavailable`` or
+    ``engine-permission`` lists all attempts.
     """
     failures: list[tuple[EngineEndpoint, Exception]] = []
     for endpoint in current_candidates() if endpoints is None else endpoints:

@@ -44,7 +44,10 @@ class RunControl:
         self._draining.set()
 
     def stop(self) -> None:
-        """Start no more tasks, and void those in flight. Call this before closing their sandboxes."""
+        """Start no more tasks, and ignore the results of tasks in flight.
+
+        Call this before closing the sandboxes of these tasks.
+        """
         self._draining.set()
         self._stopping.set()
 

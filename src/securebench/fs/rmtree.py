@@ -127,7 +127,7 @@ def remove_entry(parent: int, name: str | bytes) -> None:
     """Remove the file or directory ``name``, and everything in it, from the directory ``parent`` (a descriptor).
 
     If ``name`` does not exist, nothing happens. Raises :class:`StorageError` (``workspace-stuck``) if ``name`` or
-    something in it cannot be removed, and ``OSError``.
+    something in it cannot be removed. Raises ``OSError`` for other errors, such as a directory moved meanwhile.
     """
     with suppress(FileNotFoundError):
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)

@@ -105,7 +105,7 @@ def refusing(path: bytes) -> Iterator[None]:
 
 
 def refusal_of(error: OSError, path: bytes) -> TreeRefusedError | OSError:
-    """Return the refusal of a hostile ``path`` for ``error``, or ``error`` itself if the machine is at fault."""
+    """Return a :class:`TreeRefusedError` if a hostile ``path`` can cause ``error``, else ``error`` itself."""
     if error.errno == errno.ENOENT:
         return TreeRefusedError(TreeRefusal.MISSING, f"{printable_name(path)}: does not exist")
     reason = _REFUSED_ERRORS.get(error.errno or 0)

@@ -166,7 +166,7 @@ class TarReader:
         )
 
     def _records(self, data: bytes) -> dict[bytes, bytes]:
-        """Read PAX records: ``LENGTH KEY=VALUE`` and a newline. ``LENGTH`` is that of the whole record, in decimal."""
+        """Read PAX records: ``LENGTH KEY=VALUE`` and a newline. ``LENGTH`` counts all bytes of the record."""
         records: dict[bytes, bytes] = {}
         at = 0
         while at < len(data):

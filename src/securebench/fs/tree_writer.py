@@ -172,7 +172,7 @@ class TreeWriter:
 
 
 def _for_everybody(mode: int) -> int:
-    """Return the mode bits that give group and others the owner's rights, and the right to write in any case."""
+    """Return the mode bits that give group and others the right to write, and all rights of the owner."""
     return (mode >> 6 & 0o7) * 0o011 | 0o022
 
 

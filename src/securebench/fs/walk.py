@@ -240,7 +240,7 @@ class _Walk:
             raise TreeRefusedError(TreeRefusal.UNSAFE, *self.offenders)
 
     def _enter(self, descriptor: int, path: bytes) -> None:
-        """Begin to walk a directory. The walk closes its descriptor."""
+        """Begin to walk a directory. The walk closes ``descriptor``."""
         level = _Level(descriptor, path, iter(()))
         self.levels.append(level)
         names: list[tuple[bytes, _Hint]] = []

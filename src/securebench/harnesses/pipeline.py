@@ -266,7 +266,7 @@ def _directory(view: AgentView, image: ResolvedImage) -> str:
     if directory.strip("/"):
         return directory
     raise MaterializationError(
-        f"neither the task nor its image {image.reference} has a working directory other than '/'",
+        f"the task needs a working directory other than '/', but the task and its image {image.reference} set none",
         code="image-workdir-missing",
         hint="set environment.workdir in the task",
     )

@@ -34,7 +34,7 @@ _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
 
 
 class Response:
-    """The response to one request, whose body has not been read yet. The caller closes it."""
+    """The response to one request. Its body has not been read yet. The caller closes the response."""
 
     def __init__(self, connection: _Connection, response: HTTPResponse) -> None:
         self._connection = connection
@@ -66,9 +66,9 @@ class Response:
         return bytes(data)
 
     def checked(self) -> Self:
-        """Return this response if its status is 200 or 206; close it and raise otherwise.
+        """Return this response if its status is 200 or 206. Otherwise close it and raise an error.
 
-        Raises :class:`UnreachableError` for a busy server, and :class:`StatusError`.
+        The error is :class:`UnreachableError` if the server is busy, and :class:`StatusError` for any other status.
         """
         if self.status in _SUCCESS:
             return self

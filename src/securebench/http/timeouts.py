@@ -15,10 +15,12 @@ from securebench.http.errors import DeadlineError
 class Timeouts:
     """The limits of one download. All times are in seconds.
 
-    ``connect`` limits the time to connect, ``read`` the time without data, ``total`` the whole download. The
-    download fails after ``attempts`` failed attempts without progress in between. The first pause between two attempts
-    is ``pause``, and each further pause without progress in between is twice as long, unless the server asks for a
-    different one. The download also fails if a pause would exceed ``longest_pause``.
+    ``connect`` limits the time to connect, ``read`` the time without data, ``total`` the whole download.
+
+    The download fails after ``attempts`` failed attempts. The first pause between two attempts is ``pause``, and each
+    further pause is twice as long. If an attempt makes progress, the count and the pauses start again. If the server
+    asks for a certain pause, that pause is used instead. The download also fails if a pause would exceed
+    ``longest_pause``.
     """
 
     connect: float = 15.0

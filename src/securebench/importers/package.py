@@ -28,7 +28,7 @@ class PinnedWheel:
 
     @property
     def member_name(self) -> str:
-        """The name of the data file in error messages."""
+        """The name that error messages use for the data file."""
         return f"{self.file_name}!{self.member}"
 
 

@@ -119,7 +119,10 @@ def _find(source: list[bytes], hunk: Hunk, expected: int, steps: Steps) -> int |
 
 
 def _occurrences(source: list[bytes], wanted: list[bytes]) -> Iterator[int]:
-    """Yield each index of ``wanted``, which is not empty, in ``source``, in linear time (Knuth, Morris, Pratt)."""
+    """Yield each index at which ``wanted`` occurs in ``source``. ``wanted`` must not be empty.
+
+    The search takes linear time (Knuth, Morris, Pratt).
+    """
     ids: dict[bytes, int] = {}
     pattern, text = ([ids.setdefault(line, len(ids)) for line in lines] for lines in (wanted, source))
     borders = _borders(pattern)

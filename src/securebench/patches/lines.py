@@ -56,7 +56,7 @@ def changes(old: Sequence[bytes], new: Sequence[bytes], steps: Steps) -> list[Ch
 
 
 def grouped(found: Sequence[Change]) -> list[list[Change]]:
-    """Group the changes into hunks: changes with touching context are one hunk."""
+    """Group the changes into hunks. Changes whose context lines meet or overlap are in one hunk."""
     groups: list[list[Change]] = []
     for change in found:
         if groups and change.old_start - groups[-1][-1].old_end <= 2 * CONTEXT:
@@ -100,7 +100,10 @@ def _edits(old: list[int], new: list[int], steps: Steps) -> list[Change] | None:
 
 
 def _reached(furthest: dict[int, int], diagonal: int, edits: int) -> int:
-    """Return how far one more edit reaches on ``diagonal``: an insertion from above or a removal from below."""
+    """Return how far one more edit reaches on ``diagonal``.
+
+    The edit is an insertion that starts on the diagonal above, or a removal that starts on the diagonal below.
+    """
     if _is_insertion(furthest, diagonal, edits):
         return furthest[diagonal + 1]
     return furthest[diagonal - 1] + 1

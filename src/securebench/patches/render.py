@@ -78,7 +78,7 @@ def _mode(version: FileVersion) -> bytes:
 
 
 def _blob(version: FileVersion | None) -> bytes:
-    """Return git's id of this content. Git rejects binary patches without such ids."""
+    """Return git's id of the content of ``version``. Git rejects binary patches without such ids."""
     if version is None:
         return _NOTHING
     sha = hashlib.sha1(b"blob %d\0" % len(version.content), usedforsecurity=False)

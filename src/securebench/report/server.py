@@ -49,10 +49,10 @@ _HEADERS: Final[Mapping[str, str]] = {
 
 
 def application(directories: Sequence[Path], token: str, port: int) -> ASGIApp:
-    """Return the ASGI application for the runs in ``directories``. ``token`` is the secret.
+    """Return the ASGI application for the runs in ``directories``.
 
-    A browser keeps the secret in a cookie. The name of the cookie contains ``port``, because browsers send a cookie to
-    every port of a host.
+    ``token`` is the secret that a browser needs to see the runs. A browser keeps the secret in a cookie. The name of
+    the cookie contains ``port``, because browsers send a cookie to every port of a host.
     """
     pages = LivePages(directories)
 

@@ -72,7 +72,8 @@ class Attestation(ABC):
     def has_ended(self) -> bool:
         """Whether the results are final.
 
-        If they are not, a signature may be older than a ``--resume`` that was killed.
+        If they are not, a signature may be out of date: the run or suite may have been resumed after it was signed, and
+        then killed.
         """
         return True
 

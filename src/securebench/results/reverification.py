@@ -121,7 +121,7 @@ def why_unjudged(entry: RecordEntry | None) -> str:
     if entry.status is VerificationStatus.PENDING:
         return "its family has no verifier"
     if entry.status is VerificationStatus.ERROR:
-        return f"the run has no verdict: {entry.message}"
+        return f"the run has no verdict on this trial: {entry.message}"
     return f"the agent failed, so nothing was judged: {entry.message}"
 
 

@@ -20,7 +20,7 @@ class Closable(Protocol):
 KeptT = TypeVar("KeptT", bound=Closable)
 
 _WAIT_SECONDS: Final = 1.0
-"""How long to wait for an idle sandbox if as many sandboxes are in use as there are cores, in seconds.
+"""How many seconds to wait for an idle sandbox if at least as many sandboxes are in use as there are cores.
 
 The wait is short because a test that only sleeps occupies a sandbox without using a core. There is no reason to delay
 other tests until it ends.

@@ -116,7 +116,7 @@ def _receive(agent: socket.socket, expected: int) -> bytes:
     with agent.makefile("rb") as file:
         size = int.from_bytes(_exactly(file.read(4), 4), "big")
         if not 0 < size <= _MAX_MESSAGE:
-            raise ValueError(f"its answer has {size} bytes")
+            raise ValueError(f"its answer has an invalid length: {size} bytes")
         answer = _exactly(file.read(size), size)
     if answer[0] != expected:
         raise ValueError("it refuses the request")

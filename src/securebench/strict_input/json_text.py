@@ -71,7 +71,7 @@ def decode_json(text: str, max_values: int = MAX_VALUES) -> tuple[JsonValue, int
         raise UnfitJsonError(json_problem(error)) from None
     count = _count(value, max_values)
     if count > max_values:
-        raise UnfitJsonError("too many values, or nested too deep")
+        raise UnfitJsonError("too many values, or values nested too deeply")
     return value, count
 
 
@@ -83,7 +83,7 @@ def json_problem(error: Exception) -> str:
         case UnicodeDecodeError():
             return f"byte {error.start + 1} is not {error.encoding.upper()}"
         case RecursionError():
-            return "nested too deep"
+            return "nested too deeply"
     return str(error)
 
 
@@ -181,10 +181,10 @@ def _nodes(text: str) -> Iterator[_Node]:
 
 
 def _next_member(last: str | int) -> tuple[str | int, bool]:
-    """Return the last part of the path after a comma, and whether a key comes next.
+    """Return what the last part of the path becomes after a comma, and whether a key comes next.
 
-    ``last`` is the last part before the comma. In a list, the new part is the next index. In an object, it stays
-    ``last`` until the next key has been read.
+    ``last`` is the last part before the comma. In a list, the new part is the next index. In an object, ``last`` is
+    returned, and the caller replaces it when it has read the next key.
     """
     return (last + 1, False) if isinstance(last, int) else (last, True)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 OPTIONAL: Any = None
-"""The default of an optional field. A file must not set such a field to null, but leave its key out."""
+"""The default of an optional field. To omit such a field, leave out its key: null is refused."""
 
 _EXPECTED = {
     "string_type": "a string",

@@ -120,7 +120,7 @@ class _Builder:
         self.source.values[path] = _position(event)
         kind = type(event).__name__
         if kind == "AliasEvent":
-            self._refuse(event, path, "yaml-alias", f"alias *{event.anchor} is not supported: write the value out")
+            self._refuse(event, path, "yaml-alias", f"alias *{event.anchor} is not supported: repeat the value here")
             return None
         self._refuse_properties(event, path)
         if kind == "ScalarEvent":
@@ -133,7 +133,7 @@ class _Builder:
     def _refuse_properties(self, event: Any, path: Path) -> None:
         if event.anchor:
             self._refuse(
-                event, path, "yaml-alias", f"anchor &{event.anchor} is not supported: write the value out at each place"
+                event, path, "yaml-alias", f"anchor &{event.anchor} is not supported: repeat the value at each place"
             )
         if event.tag:
             self._refuse(event, path, "yaml-tag", f"tag {shown(str(event.tag))} is not supported")

@@ -59,7 +59,7 @@ def _host_path(path: str) -> str:
     if not path or not path.isprintable():
         raise refusal("path-unsafe", "is empty or contains a control character")
     if path.startswith("~"):
-        raise refusal("path-unsafe", "begins with '~', which is not expanded", "write the path out")
+        raise refusal("path-unsafe", "begins with '~', which is not expanded", "write the full path")
     return path
 
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _RETRIES: Final = len(PROVIDER_BACK_OFF)
 """The maximum number of retries in one session, for all of its requests together.
 
-The count restarts when the judge answers a request about a control response, which ``grading.py`` describes. A whole
+The count restarts when the judge answers a request about a control response (see ``grading.py``). A whole
 verification is also repeated at most this many times.
 """
 _JSON_BYTES: Final = 3
@@ -214,7 +214,7 @@ class _ModelSession(JudgeSession):
             answer = self._post(api)
         if answer.headers.get(REFUSAL_HEADER) == RelayRefusal.BUDGET.value:
             raise ProviderError(
-                "the judge used up its budget for this task, although it allows one token for each byte of text",
+                "the judge used up its budget for this task, although the budget has one token for each byte of text",
                 code="judge-budget",
                 hint="use another provider: this one counts more tokens than a text has bytes",
             )

@@ -223,7 +223,10 @@ def _selection(header: RunHeader, options: RunOptions) -> TaskSelection:
 
 
 def _require_pack(pack: BenchmarkPack, sealed: SealedRun) -> Match:
-    """Return how ``pack`` matches the pack of the run. Raises :class:`ConfigError` (``pack-differs``) if it differs."""
+    """Return whether all content of ``pack`` was compared with the pack of the run, or only public content.
+
+    Raises :class:`ConfigError` (``pack-differs``) if the packs differ.
+    """
     run = sealed.run
     has_key = os.path.lexists(run.directory / KEY_FILE)
     commitment = Commitment.read(run.directory) if has_key else None

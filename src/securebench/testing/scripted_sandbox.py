@@ -115,7 +115,10 @@ class ProgramOutput:
         self._stream = stream
 
     def write(self, data: bytes | str) -> None:
-        """Write ``data``, text as UTF-8. Raises :class:`ProgramKilled` if the process ended or writes too much."""
+        """Write ``data``. Text is encoded as UTF-8.
+
+        Raises :class:`ProgramKilled` if the process ended or writes too much.
+        """
         self._process.write(self._stream, data.encode() if isinstance(data, str) else data)
 
 

@@ -2,8 +2,8 @@
 
 The rules for the text of a path are those of :mod:`securebench.pack_paths`, which are checked when a pack is loaded.
 They are checked again when files are laid out, because a task need not come from a pack. This module adds rules that
-depend on the part of a run that would see a file, such as the agent, on the name of the task file, and on the other
-files in the same workspace.
+depend on three things: the part of a run that would see the file (such as the agent), the name of the task file, and
+the other files in the same workspace.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def test_all_problems_of_a_recipe_are_reported_with_line_and_column(tmp_path: Pa
         ),
         ((5, 9), "path-unsafe", "the key '../out' must be a relative path inside the recipe's directory, without '..'"),
         ((6, 16), "field-value", "requirements[0] is not an exact requirement, such as 'pytest==8.3.3'"),
-        ((7, 24), "field-value", "source.git.commit is not the full id of a commit: 40 digits 0 to 9 and a to f"),
+        ((7, 24), "field-value", "source.git.commit is not the full id of a commit: 40 lowercase hexadecimal digits"),
         ((8, 11), "field-type", "install[0] must be a list, but is the string 'make install'"),
     ]
 

@@ -56,7 +56,10 @@ def _timed(attempt: Callable[[], ProbeFinding]) -> ProbeFinding:
 
 
 def seal_trees(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
-    """Seal a workspace with each trap, one after the other, because each attempt changes the working directory."""
+    """For each trap, seal a workspace that contains it.
+
+    Workspaces are sealed one after the other, because each attempt changes the working directory.
+    """
     before = os.getcwd()  # noqa: PTH109 - a string is enough to change back
     places = context.scratch / "trees"
     make_private_directory(places)

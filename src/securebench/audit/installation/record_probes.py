@@ -109,7 +109,7 @@ def _terminal(run: Path, _output: Path) -> str:
     command = [sys.executable, "-P", "-m", "securebench", "show", str(run), "pack/0"]
     shown = subprocess.run(command, capture_output=True, check=False, timeout=60).stdout.decode("utf-8", "replace")  # noqa: S603
     if MARK not in shown:
-        return "no result: the text was not shown"
+        return "no result: the hostile text was not shown"
     return _obeyed(shown)
 
 
@@ -125,7 +125,7 @@ def _table(run: Path, output: Path) -> str:
         file.seek(0)
         cells = [cell for row in csv.reader(file) for cell in row]
     if not any(MARK in cell for cell in cells):
-        return "no result: the text is not in the table"
+        return "no result: the hostile text is not in the CSV file"
     bad = [cell[:40] for cell in cells if cell.startswith(("=", "+", "@")) or _obeyed(cell)]
     return f"cells with formulas or control characters: {bad}" if bad else ""
 
@@ -135,7 +135,7 @@ def _junit(run: Path, output: Path) -> str:
     with output.open("w+", encoding="utf-8") as file:
         write_junit([read_run(run)], file)
     if MARK not in output.read_text(encoding="utf-8"):
-        return "no result: the text is not in the file"
+        return "no result: the hostile text is not in the JUnit file"
     kinds = {element.tag for element in ET.parse(output).iter()}  # noqa: S314 - written a moment ago
     others = kinds - _JUNIT_TAGS
     return f"it has unexpected elements: {sorted(others)}" if others else ""
@@ -148,7 +148,7 @@ def _page(run: Path, output: Path) -> str:
     write_report([run], output)
     page, parser = output.read_text(encoding="utf-8"), _Page()
     if MARK not in page:
-        return "no result: the text is not in the page"
+        return "no result: the hostile text is not in the HTML report"
     parser.feed(page)
     return "; ".join(parser.problems)
 

@@ -173,7 +173,7 @@ def _percent(estimate: Estimate) -> str:
 def usage_lines(summary: TesterRunSummary) -> list[str]:
     """Return a line on the usage of the agents, if it is known.
 
-    If the judge model's cost is known, another line has this cost, and the total cost if that is known, too.
+    If the judge model's cost is known, add a line with this cost. That line also has the total cost, if it is known.
     """
     judged = summary.judge.usage.cost_usd if summary.judge else None
     if judged is None:

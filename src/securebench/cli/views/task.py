@@ -52,8 +52,8 @@ _SHOWN_ELSEWHERE: Final = frozenset({"verifier", "version", "reason"})
 class TaskView:
     """Describes one record as lines, and adds a message to ``damage`` for each file that was altered.
 
-    ``columns`` is the width to which the lines of steps are cut. With ``full``, texts, the lines of steps and lists of
-    files are not cut. Values of metadata are always cut to 200 characters.
+    ``columns`` is the maximum width of a step's line. If ``full`` is true, texts, steps and lists of files are not
+    cut. Values of metadata are always cut to 200 characters.
     """
 
     run: RecordedRun

@@ -21,7 +21,7 @@ _MESSAGE_HEADER: Final = 4
 _CHANGE_LENGTH: Final = 6
 _MAX_RECORD: Final = 1 << 14
 _MAX_RECORDS: Final = 64
-"""Maximum records of one message. Some clients split it into a few records. More would only cost time."""
+"""Maximum number of records of one message. Some clients use a few records. More records would only cost time."""
 _MAJOR_VERSION: Final = 3
 _RANDOM: Final = 2 + 32
 _SERVER_NAME: Final = 0

@@ -51,7 +51,7 @@ class AddedEvents:
         return bytes(passed)
 
     def finish(self) -> bytes:
-        """Return the line that was read so far, or nothing if it belongs to an added event.
+        """Return the current line, even if it is incomplete, or nothing if it belongs to an added event.
 
         Call this at the end of the stream. :meth:`feed` calls it at the end of each line.
         """

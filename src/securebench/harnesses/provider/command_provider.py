@@ -38,7 +38,7 @@ def dialect_facts(dialect: str, key_names: tuple[str, ...] = ()) -> ProviderFact
 def model_endpoint(provider: ModelProvider, place: str, allowed_domains: tuple[str, ...]) -> ProviderEndpoint:
     """Return the endpoint of a provider that the tester YAML configures at ``place``.
 
-    The key is required, unless ``base_url`` is configured and neither ``api_key_env`` nor ``auth`` is.
+    The key is optional only if ``base_url`` is configured without ``api_key_env`` and ``auth``.
     """
     named = provider.api_key_env
     facts = dialect_facts(provider.dialect).with_auth(provider.auth)

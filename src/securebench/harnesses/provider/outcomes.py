@@ -3,8 +3,8 @@
 There are three sources: the sandbox (how the program exited), the relay (the results of its requests) and the
 program's own events. The first two are evidence. The third is a claim: any process in the sandbox can write it.
 
-* Until the model's first answer to a built-in program without ``mcp_servers`` and ``extra_arguments``, no untrusted
-  code has acted, so a failure before that answer is an infrastructure error, except a policy refusal and a used-up
+* A built-in program without ``mcp_servers`` and ``extra_arguments`` runs no untrusted code before the model's first
+  answer. So a failure before that answer is an infrastructure error. The exceptions are a policy refusal and a used-up
   budget. An answer counts from its first byte: a program runs commands while the answer streams, and a command can kill
   the program.
 * After the first answer, an agent that exits with a failure has failed, unless the provider's last response was an

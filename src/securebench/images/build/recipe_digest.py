@@ -23,8 +23,8 @@ BASES_LABEL: Final = "securebench.bases"
 _NOT_CONTENT: Final = frozenset({"name", "directory", "summary", "dockerfile", "context", "source"})
 """Fields whose values are not digested.
 
-The name and the summary do not affect the image's files. Instead of the values of the other fields here, the files and
-the identity that :func:`_files` yields are digested."""
+The name and the summary do not affect the image's files. The other fields in this set say where the files and the
+source are. The content of the files and the identity of the source are digested instead: see :func:`_files`."""
 _MAX_DOCKERFILE: Final = 1024 * 1024
 
 

@@ -76,8 +76,8 @@ Variable = Annotated[str, _pattern(r"[A-Za-z_][A-Za-z0-9_]*", "the name of a var
 Project = Annotated[str, _pattern(PROJECT, "the name of a Python project")]
 Version = Annotated[str, _pattern(r"[A-Za-z0-9](?:[A-Za-z0-9._+!-]*[A-Za-z0-9])?", "a version, such as '1.2.3'")]
 Pin = Annotated[str, _pattern(PIN, "an exact requirement, such as 'pytest==8.3.3'")]
-Sha256 = Annotated[str, _pattern(r"[0-9a-f]{64}", "a SHA-256 digest: 64 digits 0 to 9 and a to f")]
-Commit = Annotated[str, _pattern(r"[0-9a-f]{40}", "the full id of a commit: 40 digits 0 to 9 and a to f")]
+Sha256 = Annotated[str, _pattern(r"[0-9a-f]{64}", "a SHA-256 digest: 64 lowercase hexadecimal digits")]
+Commit = Annotated[str, _pattern(r"[0-9a-f]{40}", "the full id of a commit: 40 lowercase hexadecimal digits")]
 Url = Annotated[
     str,
     _pattern(
@@ -178,7 +178,7 @@ class _DerivedFile(_Common):
     @classmethod
     def _has_workdir(cls, source: _Source, info: ValidationInfo) -> _Source:
         if info.data.get("workdir", "") is None:
-            raise refusal("recipe-invalid", "needs a 'workdir' to be unpacked in")
+            raise refusal("recipe-invalid", "needs the recipe's key 'workdir', which says where to unpack the source")
         return source
 
     def recipe(self, directory: Path) -> Recipe:

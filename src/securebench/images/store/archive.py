@@ -73,7 +73,7 @@ def add_root(incoming: Incoming, pieces: Iterable[bytes], config: RootConfig, wh
 
 
 def root_config(config: RootConfig, diff_id: str) -> bytes:
-    """Return the configuration of an image with one layer for this machine.
+    """Return the configuration of a single-layer image for this machine.
 
     ``diff_id`` is the digest of the layer's uncompressed tar archive.
     """

@@ -222,7 +222,10 @@ class Trees:
 
     @contextmanager
     def claimed(self, image_id: str) -> Iterator[bool]:
-        """Prevent leases and unpacking of an image in this block, or yield false if it is leased or being unpacked."""
+        """Prevent leases and unpacking of an image while the block runs, and yield true.
+
+        If the image is already leased or being unpacked, prevent nothing, and yield false.
+        """
         held = take_now(self._places.lock(image_id))
         try:
             yield held is not None

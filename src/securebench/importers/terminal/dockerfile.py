@@ -30,7 +30,8 @@ _PROGRAMS: Final[Mapping[str, re.Pattern[str]]] = {
     "pip": re.compile(r"(?<![\w./-])pip3?(?:\.\d+)? |-m[\"', ]+pip\b"),
     "python": re.compile(r"(?:^|[\"'`;&|(]|\b(?:sudo|exec|env|time|then|do)\s)\s*python[\"'` ]", re.MULTILINE),
 }
-"""Patterns of a program's use: in a shell line, in the list form of a command, or in a string in a test."""
+"""For each program, a pattern that finds its use in a shell line, in the list form of a command, or in a string in a
+test."""
 
 _INSTALLED: Final = {
     "pip": re.compile(r"python3-pip|ensurepip|get-pip"),

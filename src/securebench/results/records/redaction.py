@@ -48,9 +48,9 @@ It is smaller than :data:`MIN_VALUE`: a short secret value may be a word that re
 """
 
 MIN_LINE: Final = 12
-"""Minimum length of a line of a secret, or of a line or quoted string of a hidden file, that is searched for.
+"""Minimum length of a line that is searched for, counted as for :data:`MIN_VALUE`.
 
-It is counted as for :data:`MIN_VALUE`.
+It applies to the lines of a secret, and to the lines and quoted strings of a hidden file.
 """
 
 CAP: Final = 64 * 1024
@@ -110,8 +110,8 @@ class Redactor:
     def for_task(cls, task: SecureBenchTask, credentials: Iterable[str] = ()) -> Redactor:
         """Return the redactor of a task.
 
-        Every string outside the public lane is secret, however deeply nested, except structure, references to files,
-        and single words of a command.
+        Every string outside the public lane is secret, however deeply nested. The exceptions are strings that the
+        family declares as structure (such as a working directory), references to files, and single words of a command.
         """
         secret = list(secret_strings(task))
         public = [resource.value for resource in task.resources if resource.visibility is Visibility.PUBLIC]
@@ -261,8 +261,9 @@ class _Forms:
         """Return the longest form that starts at ``start``, or an empty string.
 
         A head is the first :data:`_HEAD` characters of a form. The search begins at the last head that does not sort
-        after the text at ``start``. If a head is a prefix of this text, it is also a prefix of every head that sorts
-        between the two. So ``_shorter`` leads to each head that is a prefix of the text, the longest first.
+        after the text at ``start``. If a head is a prefix of the text, every head that sorts between that head and the
+        text begins with that head, too. So ``_shorter`` leads to each head that is a prefix of the text, the longest
+        first.
         """
         window = squeezed[start : start + _HEAD]
         at = bisect_right(self._heads, window) - 1

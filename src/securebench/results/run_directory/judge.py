@@ -27,7 +27,7 @@ class JudgeAgreement:
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[bool, bool]]) -> JudgeAgreement:
-        """Return the counts of ``pairs``: the known grade and the verdict of a response, each true for a pass."""
+        """Count ``pairs``. Each pair is the known grade and the verdict of one response, each true for a pass."""
         seen = Counter(pairs)
         return cls(seen[True, True], seen[False, True], seen[False, False], seen[True, False])
 

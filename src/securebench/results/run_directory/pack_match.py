@@ -47,7 +47,7 @@ def match_pack(recorded: Any, pack: BenchmarkPack, commitment: Commitment | None
 def match_row(recorded: Any, row: BenchmarkRow, commitment: Commitment | None) -> Match:
     """Compare ``row`` with ``recorded``, which is not trusted.
 
-    ``recorded`` is the value of ``row`` in the provenance of a record.
+    ``recorded`` is the value of the key ``row`` in the provenance of a record.
     """
     return _match(recorded, row.public_digest, row.digest, commitment)
 

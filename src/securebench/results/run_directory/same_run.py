@@ -111,9 +111,10 @@ def _limit(decisive: Mapping[str, Any]) -> float:
 
 
 def _without_growth(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return both ``decisive`` parts with only the common builds.
+    """Return both ``decisive`` parts, each with only the builds that both have.
 
-    If ``now`` has more trials or a higher task limit than ``then``, the returned ``then`` has the value of ``now``.
+    A run may grow: ``now`` may have more trials, or a higher task limit. The first returned part then has the larger
+    value, too, so that growth is not a difference.
     """
     if _trials(now) > _trials(then):
         then = {**then, "trials": now["trials"]}

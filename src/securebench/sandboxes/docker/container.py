@@ -119,8 +119,8 @@ class DockerContainer(DockerTarget):
     def ran_out_of_memory_since(self, started: float) -> bool:
         """Whether the kernel killed a process for lack of memory since ``started``, in seconds since the epoch.
 
-        The engine often learns of this slightly later than of the exit, so this method waits a moment. Raises the error
-        of :meth:`require_own_end_since`.
+        The engine often learns of such a kill slightly after it learns of the exit, so this method waits a moment.
+        Raises the error of :meth:`require_own_end_since`.
         """
         return "oom" in self._events(started, time.time() + _OOM_NOTICE_SECONDS)
 

@@ -132,7 +132,8 @@ class OciStreams(ProcessStreams):
     def _wait(self, seconds: float | None, *, over: bool) -> list[int]:
         """Wait for output, and return the descriptors that are ready.
 
-        Unless the process is ``over``, its report and room for pending stdin end the wait, too.
+        Unless the process is ``over``, the wait also ends when its report arrives, or when there is room for pending
+        stdin.
         """
         poll = select.poll()
         for descriptor in self._outputs:

@@ -1,7 +1,7 @@
 """Warm containers: started early, each with a command that waits for input.
 
-A short task spends most of its time on starting a container and an interpreter. If it did so only when needed, one
-processor would be busy while another is idle. So when a sandbox whose command waits for input
+A short task spends most of its time on starting a container and an interpreter. If containers were started only when
+needed, one processor would be busy while another is idle. So when a sandbox whose command waits for input
 (:attr:`~securebench.sandboxes.base.Command.waits`) is closed, a new container of the same kind is started with the same
 command. The container runs only this command, which receives no input until another sandbox uses the container. A warm
 container is used once, and its time limit begins when it is used.

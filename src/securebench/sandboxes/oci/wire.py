@@ -118,7 +118,7 @@ def write_request(request: Mapping[str, Any], document: bytes) -> int:
 
 
 def read_request(descriptor: int) -> tuple[dict[str, Any], bytes]:
-    """Return the request and the document in a file of :func:`write_request`."""
+    """Return the request and the document in a file that :func:`write_request` wrote."""
     with os.fdopen(descriptor, "rb", closefd=False) as file:
         file.seek(0)  # the position is shared with the writer
         request, _, document = file.read().partition(b"\0")

@@ -107,7 +107,7 @@ def available_memory(mounts: str | None = None, own: str | None = None) -> int:
 
 
 def free_memory(mounts: str | None = None, own: str | None = None) -> int:
-    """Return how many bytes of memory are free on the machine, or in a cgroup of this process that has less free."""
+    """Return the free memory in bytes: that of the machine or, if lower, the lowest of this process's cgroups."""
     found = re.search(r"^MemAvailable: +(\d+) kB$", _read(Path("/proc/meminfo")), re.MULTILINE)
     of_machine = int(found[1]) * 1024 if found else available_memory(mounts, own)
     of_groups = (limit - used for limit, used in _memory_groups(mounts, own))

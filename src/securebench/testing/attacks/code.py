@@ -15,7 +15,7 @@ from securebench.errors import FailureReason as Why
 class CodeCheat:
     """A candidate, its entry in the catalogue of attacks, and the reasons for which it may fail.
 
-    ``tests`` replaces :data:`TESTS`, if it is not empty. ``timeout`` is the time limit in seconds.
+    If ``tests`` is not empty, it replaces :data:`TESTS`. ``timeout`` is the time limit in seconds.
     """
 
     entry: str
@@ -86,7 +86,7 @@ LEAVING = [
     _cheat("B01", "KeyboardInterrupt", "def solve(xs): raise KeyboardInterrupt", _CRASHED),
     _cheat("B01", "GeneratorExit", "def solve(xs): raise GeneratorExit", _CRASHED),
     _cheat("B01", "exit in an iterator", "def solve(xs):\n    yield 1\n    raise SystemExit(0)", _FAILED, _CRASHED),
-    _cheat("B01", "exit(0) of site", "def solve(xs): exit(0)", _CRASHED),
+    _cheat("B01", "exit(0) from the site module", "def solve(xs): exit(0)", _CRASHED),
     _cheat(
         "B01", "atexit", "import atexit, os; atexit.register(os._exit, 0)\ndef solve(xs): raise SystemExit", _CRASHED
     ),

@@ -23,7 +23,7 @@ from securebench.testing.conformance.bench import (
 CHECKS = CheckRegistry()
 
 _SHORT = 1.5
-"""A time limit that a check waits for: long enough for an interpreter to start and write."""
+"""A time limit that a check can wait for. It is long enough for an interpreter to start and write."""
 
 _STILL_SECONDS = 0.3
 

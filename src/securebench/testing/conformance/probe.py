@@ -95,7 +95,7 @@ def deafen(seconds: str) -> None:
 
 
 def die(number: str) -> None:
-    """End this process by the signal ``number``."""
+    """End this process with the signal ``number``."""
     os.kill(os.getpid(), int(number))
 
 

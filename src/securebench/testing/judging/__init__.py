@@ -1,1 +1,1 @@
-"""Judge candidates like a run does, without a pack, a harness or records."""
+"""Judge candidates as a run does, without a pack, a harness or records."""

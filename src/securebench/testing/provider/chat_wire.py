@@ -89,7 +89,7 @@ def _usage(usage: AnswerUsage) -> Event:
 
 
 def _message(answer: ModelAnswer, shell: Tool | None) -> Event:
-    """Return the acts of an answer as one message: the text or refusal, and the call if there is one."""
+    """Return an answer as one message: its text or refusal, and its tool calls, if it has any."""
     says = [act for act in answer.acts if isinstance(act, Say)]
     text = "\n".join(act.text for act in says) if says else None
     refused = any(act.refused for act in says)

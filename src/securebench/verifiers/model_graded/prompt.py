@@ -95,7 +95,10 @@ class JudgePrompt:
 
 @dataclass(frozen=True, slots=True)
 class GradingTask:
-    """A task as a judge sees it. Each response gets ``votes`` votes. Its quotation has up to ``max_bytes`` bytes."""
+    """A task as a judge sees it.
+
+    Each response gets ``votes`` votes. As quoted in the prompt, a response may have up to ``max_bytes`` bytes.
+    """
 
     task: str
     criteria: str

@@ -1,4 +1,4 @@
-"""Find pytest options, in a command or a configuration file, with which not all tests would run and be reported.
+"""Find pytest options, in a command or a configuration file, that keep tests from running or from being reported.
 
 With most of these options, no test would run. With ``--pdb``, the first failure would wait in a debugger.
 """

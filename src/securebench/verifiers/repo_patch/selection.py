@@ -127,7 +127,10 @@ def configuration_directories(request: RepoPatchRequest) -> list[str]:
 
 
 def has_usual_names(request: RepoPatchRequest, tree: FileTree) -> bool:
-    """Return whether neither the command nor a configuration file of ``tree`` changes which names count as tests."""
+    """Return whether pytest recognizes tests by its default names.
+
+    False if the command or a configuration file of ``tree`` changes which names count as tests.
+    """
     command = read_command(request.command)
     arguments = command.arguments if command else ()
     names = filter(None, (*_CONFIGURATION, configuration_file(arguments)))

@@ -32,7 +32,7 @@ def checker_environment(target: str) -> dict[str, str]:
     """Return the environment of a checker whose workspace is at ``target`` in its sandbox.
 
     ``PATH`` is fixed, without directories of the workspace. ``PYTHONPATH`` is the read-only directory of evaluation
-    inputs, so that a checker can still import the modules that the pack puts next to it.
+    inputs, so that a checker can still import the modules that the pack puts next to the checker.
     """
     path = ":".join(entry for entry in BASE_ENVIRONMENT["PATH"].split(":") if not is_at_or_below(entry, target))
     inputs = f"{target}/{LANE_ROOTS[Visibility.EVALUATION_INPUTS]}"

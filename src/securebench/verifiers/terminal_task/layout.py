@@ -171,8 +171,9 @@ def _folded(path: bytes) -> str:
 def _reject_links_to_inputs(links: WorkspaceLinks) -> None:
     """Raise :class:`CandidateFailedError` for a link to an input: a checker would compare the input with itself.
 
-    Links of the kernel and of the image can also lead there, or to a file that the checker has open. If that cannot be
-    ruled out, the workspace is rejected too.
+    A link can also lead to an input, or to a file that the checker has open, by way of a link outside the workspace:
+    one of the kernel (in ``/proc`` or ``/dev``) or one of the image. If that cannot be ruled out, the workspace is
+    rejected, too.
     """
     for path in links:
         leads = links.resolve(links.root + b"/" + path)

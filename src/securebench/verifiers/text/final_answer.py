@@ -123,7 +123,8 @@ class AnswerReading:
     contradicted: bool = False
     """Whether the text contradicts the answer or changes it.
 
-    Another answer with the same marker, or too many rivals, contradict it. An operator beside it changes it.
+    Another answer with the same marker contradicts the answer, and so do too many rivals. An operator beside the answer
+    changes it.
     """
     whole: bool = False
     """Whether the answer is a whole text of several lines, which must match exactly."""

@@ -50,7 +50,7 @@ _STOPS: Final = ".,;:!?"
 
 _PIECE: Final = re.compile(r"[^\W_]+")
 _DIGITS: Final = tuple(str.maketrans({"0": "o", "1": one}) for one in "li")
-"""Digits read as the letters that they resemble: ``L0ndon``. A one is read as both ``l`` and ``i``."""
+"""Digits read as the letters that they resemble: ``L0ndon``. The digit 1 is read as both ``l`` and ``i``."""
 
 _CAPITAL_I: Final = str.maketrans(dict.fromkeys("I\u0399\u0406\u04c0\u0196\u2c92\uff29", "l"))
 """Capital letters that resemble a small ``l``: ``PoIand``."""

@@ -173,10 +173,10 @@ def _without_circumstances(spoken: list[str], question: Question) -> list[str]:
 
 
 def is_rounded(lead: str, answer: str) -> bool:
-    """Return whether a marked ``answer`` after ``≈`` or a similar sign is the number before the sign, rounded.
+    """Return whether a marked ``answer`` after ``≈`` or a similar sign rounds the number before the sign.
 
-    Both rounding up and rounding down are accepted. Also true if ``lead``, the text before the answer, does not end in
-    such a sign.
+    The number may be rounded up or down. If ``lead``, the text before the answer, does not end in such a sign, the
+    result is ``True``, too.
     """
     about = list(_ABOUT.finditer(lead))
     if not about or lead[about[-1].end() :].strip("$ "):

@@ -63,9 +63,9 @@ begins with a preposition.
 """
 
 _GOVERNED: Final = 3
-"""The number of words without a capital letter after which a preposition governs no more names.
+"""After this many words without a capital letter, a preposition governs no more names.
 
-A comma or ``and`` also ends what the preposition governs. Articles and words such as ``of`` are not counted. In
+Articles and words such as ``of`` are not counted. A comma or ``and`` also ends what the preposition governs. In
 ``by the famous physicist Max Planck``, ``by`` governs ``Max`` and ``Planck``.
 """
 
@@ -178,7 +178,10 @@ class Phrase:
         )
 
     def _is_repeated(self, rest: list[_Token]) -> bool:
-        """Return whether ``rest`` repeats a *no* in one clause: true for "it is not", false for "it is not, it is"."""
+        """Return whether ``rest`` is one clause that repeats a *no*.
+
+        True for "it is not", false for "it is not, it is".
+        """
         if any(token.ends for token in rest[:-1]):
             return False
         spoken = [token.word for token in rest]
@@ -220,7 +223,7 @@ class Phrase:
         return True
 
     def _describes(self, said: list[_Token], *, is_name: bool) -> bool:
-        """Return whether ``said`` only rules out other names, or describes the phrase and mentions no other name."""
+        """Return whether ``said`` describes the phrase and mentions no other name, or only rules out other names."""
         if not self._fillers:
             return False
         if is_name and self._is_contrast(said):
@@ -248,7 +251,7 @@ class Phrase:
         return said[0].opens and (is_abbreviation or is_meaning or _is_measured(said))
 
     def _is_a_reason(self, spoken: list[str]) -> bool:
-        """Return whether ``spoken`` explains a yes or no without another yes or no: ``No, it is a sphere``."""
+        """Return whether ``spoken`` explains a yes or no and contains no other yes or no: ``No, it is a sphere``."""
         verb = next((at for at, word in enumerate(spoken) if word in COPULAS | POLARITY), -1)
         content = {*spoken[verb + 1 :]} - FUNCTION_WORDS - POLARITY
         again = EMPHASIS | NUMBER_WORDS | {word for polar in _POLAR for word in polar}

@@ -76,7 +76,7 @@ class Question:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """The runs of letters in the question."""
+        """The words in the question. A word is a sequence of letters."""
         return frozenset(_LETTERS.findall(self.text))
 
     @cached_property

@@ -67,7 +67,7 @@ class ExpectedAnswer:
 
     @property
     def words(self) -> frozenset[str]:
-        """The runs of letters in the question."""
+        """The words in the question. A word is a sequence of letters."""
         return frozenset(word for word in question_words(self.question) if word.isalpha())
 
     @cached_property

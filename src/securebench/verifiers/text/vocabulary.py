@@ -54,7 +54,7 @@ MAKERS: Final = _words(
     """wrote written authored created made discovered invented composed painted developed formulated designed built
     founded directed"""
 )
-"""Verbs for what a person is known for: ``it was written by``. Beside a name, they are filler."""
+"""Verbs for making or discovering something, as in ``it was written by``. Beside a name, they are filler."""
 
 CONNECTORS: Final = _words(
     """because due caused called known named termed referred credited considered as official officially correct

@@ -115,7 +115,7 @@ def position(part: tuple[str, ...], whole: tuple[str, ...], start: int = 0) -> i
 
 
 def question_words(question: str) -> frozenset[str]:
-    """Return the runs of letters and the numbers in ``question``: ``x`` and ``2`` for ``x2``."""
+    """Return the sequences of letters and the numbers in ``question``: ``x`` and ``2`` for ``x2``."""
     return frozenset(_QUESTION_WORD.findall(normalize_text(question)))
 
 
@@ -210,8 +210,9 @@ def _announces_a_denial(found: set[str], *, colon: bool) -> bool:
 def is_second_thought(sentence: str, question: frozenset[str], rivals: frozenset[str] | None = None) -> bool:
     """Return whether a ``sentence`` after an answer takes it back, or could be another answer.
 
-    ``rivals`` are the words of all other answers, if they are known. A short sentence with none of these words may then
-    be harmless, unless it doubts or denies something, or its only content word is not in ``question``.
+    ``rivals`` are the words of all other answers, if they are known. A short sentence with none of these words can then
+    be harmless. It is not harmless if it doubts or denies something, or if it has only one content word and this word
+    is not in ``question``.
     """
     tokens = _normalized(sentence)
     found = set(tokens)

@@ -199,7 +199,7 @@ class Dialect(ABC):
     def error(self, status: int, message: str) -> Object:
         """Return an error body in the provider's format.
 
-        For 429, it is an error that clients do not retry, if the API has one.
+        For status 429, return an error that clients do not retry, if the API has such an error.
         """
 
     @abstractmethod

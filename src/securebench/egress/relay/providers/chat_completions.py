@@ -173,7 +173,10 @@ class ChatCompletions(OpenAIDialect):
         return _reading(answer, "message")
 
     def error_trouble(self, status: int, body: Object) -> Trouble:
-        """Classify an error. If OpenRouter flags a prompt, it answers 403, which otherwise counts as ``REFUSED``."""
+        """Classify an error.
+
+        If OpenRouter flagged the prompt, the error is ``DECLINED``, although its status 403 usually means ``REFUSED``.
+        """
         if part(part(body, "error"), "metadata").get("flagged_input") is not None:
             return Trouble.DECLINED
         return super().error_trouble(status, body)

@@ -244,7 +244,7 @@ class Gemini(Dialect):
         return {"error": {**error, "details": [_BUDGET]} if status == 429 else error}  # noqa: PLR2004 - a status is its own name
 
     def read(self, event: Object) -> EventReading:
-        """Return what an event reports. Its usage is a total so far. An event has the form of a whole answer."""
+        """Return what an event reports. An event has the form of a whole answer, and gives the total usage so far."""
         if not event:
             return NOTHING
         found, usage = event.get("candidates"), part(event, "usageMetadata")

@@ -106,9 +106,10 @@ class ChatCompletionsApi(ModelApi):
         self._limit = self._LIMITS[not setup["is_own"]]
 
     def adapt(self, error: bytes) -> bool:
-        """Switch to the other name of the token limit if ``error`` contains the current one. Return whether it changed.
+        """Switch to the other name of the token limit if ``error`` contains the current one.
 
-        Some servers know only ``max_tokens``, some models only the newer name ``max_completion_tokens``.
+        Return whether the name changed. Some servers know only ``max_tokens``, some models only the newer name
+        ``max_completion_tokens``.
         """
         if self.setup.get("max_tokens") is None or self._limit.encode() not in error:
             return False

@@ -188,7 +188,9 @@ class Group:
         return self._kills()
 
     def kills_at_limit(self) -> int:
-        """Return a count that rises if a kill is due to this group's own limit, not a parent's or the machine's memory.
+        """Return a count that rises if a kill is due to this group's own limit.
+
+        A kill due to a parent's limit, or to a lack of memory on the machine, does not count.
 
         Version 2 counts how often the group ran out of memory at its limit. Version 1 reports only peak usage. So if a
         sandbox has ever reached its limit, even with page cache, all its kills are attributed to that limit.

@@ -312,8 +312,9 @@ class Supervisor:
     ) -> None:
         """Report the exit of ``process``.
 
-        If it is the ``main`` of its container, and a signal ended it or its detached runtime failed, first kill all
-        other processes of the container. If it is a command in a container that is ending, report it after ``main``.
+        If it is the ``main`` of its container, first kill all other processes of the container in two cases: a signal
+        ended ``main``, or its detached runtime failed. If it is a command in a container that is ending, report it
+        after ``main``.
         """
         main = container.main
         may_leave_others = os.WIFSIGNALED(status) or process.detached

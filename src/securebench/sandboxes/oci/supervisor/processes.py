@@ -150,8 +150,9 @@ class RuntimeProcess:
     def outcome(self, status: int, oom_kills: OomKills, lost: str = "") -> ProcessReport:
         """Return the report of an exit with the wait ``status``, given the ``oom_kills`` in the sandbox so far.
 
-        The report's ``lost`` is the reason if the machine, and not the sandbox, caused the exit. Otherwise it is empty.
-        For a command that ended with its container, the argument ``lost`` is the ``lost`` of the container.
+        If the machine, and not the sandbox, caused the exit, the field ``lost`` of the report is the reason. Otherwise
+        this field is empty. If a command ended because its container ended, the caller passes the container's reason as
+        the argument ``lost``, and the report repeats it.
         """
         code = exit_code(status)
         log = "" if code == 0 else self._read_log()
@@ -187,7 +188,7 @@ class RuntimeProcess:
         return self._started_pid() > 0
 
     def has_ended(self) -> bool:
-        """Whether the runtime waits for a started process, and that process has exited with all its threads."""
+        """Whether the started process has exited with all its threads, while the runtime still waits for it."""
         return self.has_started() and not self.is_adopted and _is_dead(self._started_pid())
 
     def _started_pid(self) -> int:

@@ -235,7 +235,10 @@ class CandidatePeer(Peer):
             self._describing = set()
 
     def export(self, value: Any, _exchange: Exchange, /) -> list[Any]:
-        """Return a tag that refers to ``value``: an object of this side, with its trait, or an object of the tests."""
+        """Return a tag that refers to ``value``: an object of this side, or a stand-in for an object of the tests.
+
+        For an object of this side, the tag also says how the tests' side treats it: see :func:`_trait`.
+        """
         for numbers in (self._callback_numbers, self._lent_numbers):
             if id(value) in numbers:
                 return ["yours", numbers[id(value)]]

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
             """Return a tag for ``value``. Raises :class:`UncrossableError`."""
 
         def begin(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-            """Return a stand-in whose parts are set later, or ``None`` if it can be made only from its parts."""
+            """Return a stand-in whose parts are set later, or ``None`` if :meth:`finish` must make it from them."""
 
         def finish(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-            """Return a stand-in that can be made only from its parts. Raises :class:`MalformedError`."""
+            """Return a stand-in that is made from the parts in ``contents``. Raises :class:`MalformedError`."""
 
         def fill(self, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
             """Set the parts of a stand-in that were missing when it was made."""

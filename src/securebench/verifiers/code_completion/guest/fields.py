@@ -105,8 +105,10 @@ def _require_given_fields(self: Any, other: Any, *, are_equal: bool = True) -> N
 
     A field is given if the tests passed its value as an argument or assigned it. The comparison must consider the given
     fields, but a class could exclude fields with wrong values from comparisons. So :class:`UnsupportedError` is raised
-    if the objects ``are_equal`` but differ in a given field, or if they are not equal and the class compares no given
-    field.
+    in two cases:
+
+    * The objects ``are_equal``, but a given field differs.
+    * The objects are not equal, and the class does not compare any given field.
     """
     given = [subject_state(each).get("_securebench_given", ()) for each in (self, other)]
     if bool(given[0]) == bool(given[1]):
@@ -156,8 +158,10 @@ class DataclassFields:
 def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: dict[str, Any], *, is_new: bool) -> None:
     """Check whether ``made``, an object that the tests built, has the values that were passed, as fields or as data.
 
-    If it does, comparisons use these values until the candidate may have changed the object. If it does not,
-    comparisons with objects of its class are refused, but a dataclass object still equals itself if ``is_new`` is true.
+    If it does, comparisons use these values until the candidate gets a chance to change the object. If it does not,
+    comparisons with objects of its class are refused. There is one exception: if ``is_new`` is true, a dataclass object
+    still equals itself.
+
     ``is_new`` must be false if the candidate returned an object that the tests already have. If it were true, a class
     that always returns the same object could make ``P(3) == P(4)`` true.
     """

@@ -18,7 +18,10 @@ MAX_ITEMS = 1_000_000
 
 
 def make_flow(peer: Candidate, number: int, trait: str) -> Any:
-    """Return the stand-in for an iterator or a coroutine or, with any other trait, for an object."""
+    """Return the stand-in for a coroutine, an iterator or an asynchronous iterator, as ``trait`` says.
+
+    With any other trait, return the stand-in for an object.
+    """
     if trait == "coroutine":
         return _coroutine(peer, number)
     return {"iterator": RemoteIterator, "asyncgen": RemoteAsyncIterator}.get(trait, OpaqueRemote)(peer, number)

@@ -19,7 +19,7 @@ class Lent:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
-            raise AttributeError(f"{name} of an object of the tests cannot be read")
+            raise AttributeError(f"the attribute {name} of an object of the tests cannot be read")
         return vars(self)["_securebench_peer"].request("get", vars(self)["_securebench_number"], name)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -57,11 +57,11 @@ def undefined_names(source: str) -> frozenset[str]:
 
 
 class Ownership:
-    """Decides which of the names that the tests use but do not define refer to the candidate. These are ``free``.
+    """Decides which of the names that the tests use but do not define refer to the candidate.
 
-    The name of a builtin refers to the candidate if the row's starter code defines it, or if it is the only name
-    of the candidate that the tests use. In all other cases, it refers to the builtin. If it did not, a candidate that
-    defines ``sorted`` could decide what its own result is compared with.
+    ``free`` holds the names that do. The name of a builtin refers to the candidate if the row's starter code defines
+    it, or if it is the only name of the candidate that the tests use. In all other cases, it refers to the builtin. If
+    it did not, a candidate that defines ``sorted`` could decide what its own result is compared with.
     """
 
     def __init__(self, source: str, starter: Sequence[str], defined: Callable[[list[str]], Sequence[str]]) -> None:
@@ -76,7 +76,7 @@ class Ownership:
             self.free = frozenset(taken) if len(taken) == 1 else self.free
 
     def is_disputed(self) -> bool:
-        """Return whether the candidate defines a name that refers to a builtin in the tests."""
+        """Return whether the candidate defines a name that the tests use for a builtin."""
         return bool(set(self._taken()) - self.free)
 
     def _taken(self) -> list[str]:

@@ -170,10 +170,10 @@ class Peer:
         return next(each for each in kind.__mro__ if type(each) is type and class_tag(each))
 
     def begin(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-        """Return a stand-in whose parts are set later, or ``None`` if it can be made only from its parts."""
+        """Return a stand-in whose parts are set later, or ``None`` if :meth:`finish` must make it from them."""
 
     def finish(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-        """Return a stand-in that can be made only from its parts. Raises :class:`MalformedError`."""
+        """Return a stand-in that is made from the parts in ``contents``. Raises :class:`MalformedError`."""
         if kind != "error":
             raise MalformedError("unknown kind of stand-in")
         from securebench.verifiers.code_completion.guest.errors import make_error

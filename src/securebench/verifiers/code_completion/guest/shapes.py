@@ -116,7 +116,7 @@ def _trait_of(kind: type) -> str:
 
 
 def _own_names(kind: type) -> list[str]:
-    """Return the names, without dunders, that a subclass of a plain type defines.
+    """Return the names, except dunder names, that a subclass of a plain type defines.
 
     These include the names that its bases define, if the bases come before the plain type in its MRO.
     """

@@ -26,8 +26,8 @@ def plain_methods(base: str, namespace: dict[str, Any], names: list[str]) -> dic
     """Return the namespace of the stand-in for a subclass of the plain type ``base``.
 
     The stand-in compares its data on this side. Methods and attributes that the candidate defines send a request to the
-    candidate's side. For a container, the operators that change it do this, too, and so do all methods that are not
-    operators.
+    candidate's side. If ``base`` is a container, two other groups also send a request: the operators that change the
+    container, and all methods that are not operators.
     """
     plain: Any = KNOWN_TYPES[base]
     own = dict(namespace)

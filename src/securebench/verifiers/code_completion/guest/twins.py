@@ -242,7 +242,7 @@ def _own_equal(self: Any, other: Any) -> Any:
 
 
 def note_possible_change(value: Any) -> None:
-    """Record that the candidate may change an object, so that its fields are requested from then on."""
+    """Record that the candidate could now change an object. From then on, its fields are requested."""
     if isinstance(type(value), RemoteType) and not isinstance(value, (tuple, BaseException)):
         subject_state(value).pop("_securebench_is_anchored", None)
 

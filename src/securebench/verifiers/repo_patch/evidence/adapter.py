@@ -41,7 +41,10 @@ class Adapter(ABC):
     """Whether methods of classes without a base class can be tests."""
 
     protected: ClassVar[tuple[str, ...]] = ()
-    """Modules that the runner uses and honest code never changes. ``NAME.*`` means all loaded submodules of NAME."""
+    """Modules that the runner uses and that honest code never changes.
+
+    ``NAME.*`` means all loaded submodules of NAME.
+    """
 
     @property
     @abstractmethod

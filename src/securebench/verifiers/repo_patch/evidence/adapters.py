@@ -306,7 +306,7 @@ class SympyAdapter(LauncherAdapter):
         return CasePlace(PurePosixPath(path).stem, (), function) if inner else None
 
     def names(self, test: str) -> tuple[str, ...]:
-        """Return the id of a reported test, and the name of its function, which logs show."""
+        """Return the id of a reported test, and its name in logs: the name of its function."""
         return (test, test.partition("::")[2])
 
 

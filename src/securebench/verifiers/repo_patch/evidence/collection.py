@@ -46,7 +46,10 @@ class Required:
 def required(
     reported: ReportedTests | None, files: Mapping[str, bytes], adapter: Adapter, *, usual_names: bool
 ) -> Required:
-    """Return the tests that must pass: those ``reported`` without the change, and those in files that were not loaded.
+    """Return the tests that must pass.
+
+    These are the tests ``reported`` for the repository without the candidate's change, and the tests in files that were
+    not loaded.
 
     If the tests could not be collected, ``reported`` is ``None``, and no file counts as loaded. ``files`` are the
     sources of the task's test files by path. The sources of files that were not loaded are searched for tests, but only

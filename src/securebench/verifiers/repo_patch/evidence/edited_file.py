@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.words import NameMaker
 
 MAX_PLAIN: Final = 2
-"""The maximum number of groups in a file to which tests that always fail are added.
+"""At most this number of groups in one file get tests that always fail.
 
 A group is the file's functions, or one of its classes. Each of these groups gets one such test. If no test of the file
-is copied, each group gets ``MAX_PLAIN`` such tests.
+is copied, each of them gets ``MAX_PLAIN`` such tests instead.
 """
 
 _RANDOM = secrets.SystemRandom()
@@ -51,7 +51,7 @@ _OWN_LINE = re.compile(r"currentframe|_getframe|inspect\.stack|__line__")
 """Signs that a test compares its own line number. It gets no control: an inverted copy on another line could pass."""
 
 _OWN_TEST_NAMES = re.compile(r"_testMethodName|nodeid|node\.name|self\.id\(\)|PYTEST_CURRENT_TEST|co_name")
-"""Signs that a module inspects the names of running tests. Its tests keep their names."""
+"""Signs that a module inspects the names of running tests. The tests of such a module are not renamed."""
 
 _KEEPS_NAME = re.compile(r"snapshot|regression|regtest|cassette|vcr|datadir|image_compare|golden|approv")
 """Parameters and decorators of a test whose data is in files named after it. Such a test keeps its name."""
@@ -146,7 +146,7 @@ class Variants:
 
     @property
     def spread(self) -> float:
-        """Like ``bits``, but also counts assertions of which the task's own form can be recognized."""
+        """Like ``bits``, but also counts an assertion if one can recognize which of its forms is the task's own."""
         return math.log2(self.size) if self.test.movable else 0.0
 
     def larger(self, way: AssertionWay) -> Variants | None:
@@ -260,7 +260,7 @@ class EditedFile:
                         yield AssertionWay(weak, helper, (call.func,))
 
     def _homes(self, classes: tuple[ast.ClassDef, ...], test: Function) -> frozenset[CasePlace]:
-        """Return where a test runs: its module, or its class and subclasses of it.
+        """Return where a test runs: its module, or its class and the subclasses of that class.
 
         Subclasses in other files, and subclasses that override the test, are left out.
         """

@@ -322,7 +322,10 @@ class _Column:
 
 
 def _plain_names(function: Function) -> dict[str, _Column]:
-    """Return the names in ``function`` that always refer to constants of its table of parameters."""
+    """Return the parameters of ``function`` that ``parametrize`` sets only to numbers or strings.
+
+    Parameters that the function assigns or deletes are left out.
+    """
     found: dict[str, _Column] = {}
     for decorator in function.decorator_list:
         if isinstance(decorator, ast.Call) and called_name(decorator) == "parametrize" and len(decorator.args) > 1:

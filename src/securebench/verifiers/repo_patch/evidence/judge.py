@@ -106,7 +106,10 @@ class Judge:
             self._require_needed(self._needed, seen, evidence)
 
     def _require_needed(self, needed: Required, seen: _Seen, evidence: dict[str, Any]) -> None:
-        """Reject a run in which a test of ``needed`` did not run, or was skipped or xfailed only with the change."""
+        """Reject a run in which a test of ``needed`` did not run.
+
+        A test that was skipped or xfailed with the change, but not without it, counts as not run: see :meth:`_emptied`.
+        """
         missing = needed.missing(seen.places - self._emptied(seen.real, needed))
         evidence.update({"collected": len(needed.places), "collection": needed.state, "vanished": missing})
         if missing:
@@ -128,7 +131,8 @@ class Judge:
     def _ids(self, real: Mapping[str, str], descriptions: Mapping[str, str]) -> _Ids:
         """Return the outcomes by test id.
 
-        If the verdict depends on ``xfailed`` tests, those that are ``xfailed`` only with the change become ``skipped``.
+        If the verdict depends on ``xfailed`` tests, a test that is ``xfailed`` with the change, but not without it,
+        counts as ``skipped``.
         """
         ids = _Ids(real, self._adapter, descriptions, self._controls.places)
         wanted = self._request.pass_to_pass
@@ -256,11 +260,10 @@ class _Seen:
             self._passed_frames.add(_frame(own, place.function))
 
     def _add_variant(self, group: ControlGroup, ids: dict[str, list[str]]) -> list[str]:
-        """Keep the outcomes of the variant that is the task's own test, by the ids that the task uses. Return the ids.
+        """Keep the outcomes of the variant that is the task's own test, and return the ids that the task uses for them.
 
-        This variant may have a new name, and an inverted copy may have the original name. If the copy with the original
-        name was skipped or xfailed, the outcome of this copy is kept instead, because the task's files may skip tests
-        by name.
+        This variant may have a new name, and an inverted copy may have the original name. The task's files may skip
+        tests by name. So if the test with the original name was skipped or xfailed, its outcome is kept instead.
         """
         if not group.real:
             return []
@@ -425,8 +428,9 @@ class _Ids:
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
         """Return whether the good outcome of ``test`` can come from one of the task's own tests.
 
-        True if the task's files do not define ``test``, or if it is the id of a reported test. Otherwise, true
-        if tests were reported at one of the places that define it, and all tests at that place have a good outcome.
+        True if ``test`` is the id of a reported test, or if no file of the task defines a test with this name.
+        Otherwise, true if, at one of the places that define the name, tests were reported and all of them have a good
+        outcome.
         """
         places = () if test in self._real else self._places.get(test, ())
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)

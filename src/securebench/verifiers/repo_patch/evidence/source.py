@@ -166,10 +166,10 @@ _HARMLESS: Final = re.compile(r"\w*(?:assert|check|verify|expect|raises|warns|fa
 def has_effects_after(function: Function, statement: ast.stmt) -> bool:
     """Return whether ``function`` may change state outside itself after ``statement``.
 
-    Such statements are calls that are not assertions, and those that assign or delete a part of an object (``a.b = 1``,
-    ``del a[0]``). A statement is ignored if it is in a ``finally`` block, or if its first name (``a`` in ``a.b()``) is
-    a variable that the function assigns. Calls whose result is assigned are ignored, too: nearly all tests compute
-    values in this way.
+    Two kinds of statements count as such a change: calls that are not assertions, and statements that assign or delete
+    a part of an object (``a.b = 1``, ``del a[0]``). A statement is ignored if it is in a ``finally`` block, or if its
+    first name (``a`` in ``a.b()``) is a variable that the function assigns. Calls whose result is assigned are ignored,
+    too: nearly all tests compute values in this way.
     """
     own = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     end = (statement.end_lineno or 0, statement.end_col_offset or 0)

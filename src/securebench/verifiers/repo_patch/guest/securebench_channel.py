@@ -1,4 +1,4 @@
-"""Shared by all reporters: the host's order, the channel to the host, and the final nonce.
+"""Shared by all reporters: the instructions from the host, the channel to the host, and the final nonce.
 
 The channel is the original stdout. After start-up, stdout is redirected to stderr, so what tests and their child
 processes print does not reach the channel. Each line begins with a mark that the host sent over stdin: code that does
@@ -19,7 +19,7 @@ LONGEST_ID = 16000
 
 
 class Channel:
-    """The connection to the host. ``order`` is what the host has sent, without the mark."""
+    """The connection to the host. ``order`` holds the instructions from the host, without the mark."""
 
     __slots__ = ("nonce", "order", "say")
 

@@ -275,7 +275,10 @@ def honest(before: Any, after: Any) -> Any:
 
 
 def changed_between(before: Any, now: Any) -> Any:
-    """Return the names that differ from ``before``, except tracers and ``__import__``, which tests may replace."""
+    """Return the names whose values in ``before`` and ``now`` differ.
+
+    Tracers and ``__import__`` are left out, because tests may replace them.
+    """
     return [key for key in before if now.get(key) != before[key] and key not in (*TRACERS, "builtins:__import__")]
 
 
@@ -283,9 +286,11 @@ def watcher(take: Any, before: Any, say: Any) -> Any:
     """Return ``choose`` and ``look``, which report temporary changes.
 
     Call ``choose`` after collection with the (key, name) pairs of the tests. If the tests are collected in several
-    parts, call it once for each part, with the number of parts as ``groups``. It chooses tests at random, and compares
-    fingerprints at once because code may have tampered with the collection. Call ``look`` before each test with the
-    test's key. It compares fingerprints if the test was chosen, or if a function or class was replaced.
+    parts, call ``choose`` once for each part, with the number of parts as ``groups``. ``choose`` picks tests at random.
+    It also compares fingerprints immediately, because code may have tampered with the collection.
+
+    Call ``look`` before each test with the test's key. ``look`` compares fingerprints if the test was chosen, or if a
+    function or class was replaced.
     """
     allow, differs, ordered, most, spots = honest, changed_between, sorted, SPOTS, set()  # type: Any, Any, Any, Any, Any
     secret, sha, quick_check, seen = os.urandom(16), sha256, take.quick_check, []  # type: Any, Any, Any, Any
