@@ -171,9 +171,8 @@ def _folded(path: bytes) -> str:
 def _reject_links_to_inputs(links: WorkspaceLinks) -> None:
     """Raise :class:`CandidateFailedError` for a link to an input: a checker would compare the input with itself.
 
-    A link can also lead to an input, or to a file that the checker has open, by way of a link outside the workspace:
-    one of the kernel (in ``/proc`` or ``/dev``) or one of the image. If that cannot be ruled out, the workspace is
-    rejected, too.
+    A link can also lead to an input, or to a file that the checker has open, through a second link that is outside the
+    workspace: in ``/proc`` or ``/dev``, or in the image. If that cannot be ruled out, the workspace is rejected, too.
     """
     for path in links:
         leads = links.resolve(links.root + b"/" + path)
