@@ -22,7 +22,10 @@ def in_usd(micro: int) -> float:
 
 
 def dollars(micro: int) -> str:
-    """Return an amount of micro-dollars for people: ``$12.50``, or with more digits ``$0.0004``."""
+    """Return an amount of micro-dollars as a text for people: ``$12.50``.
+
+    An amount that is not a whole number of cents has more digits: ``$0.0004``.
+    """
     whole, fraction = divmod(micro, _MILLION)
     return f"${whole:,}.{f'{fraction:06}'.rstrip('0').ljust(2, '0')}"
 

@@ -230,7 +230,7 @@ class RunDone(Event):
 
 
 EVENTS: Final[Mapping[EventKind, type[Event]]] = MappingProxyType({kind.kind: kind for kind in Event.__subclasses__()})
-"""The type of each kind of event."""
+"""The class of each kind of event."""
 
 _COMMON: Final = frozenset(("task_id", "trial", "time"))
 

@@ -28,8 +28,8 @@ _METHOD = re.compile(r"\w+\.(?:\w+\.)*[A-Z]\w*\.\w+")
 """The label of a test method, such as ``tests.test_a.Case.test_x``. A test and its controls get
 their names at random, so a command with such a label would run only one of them: the test or a control.
 
-A label such as ``tests.test_a.case.test_x``, whose last part but one does not start with a capital letter, does not
-match: it can name a method or a module, and only the repository's files show which.
+A label such as ``tests.test_a.case.test_x`` does not match, because its second-to-last part does not start with a
+capital letter. Such a label can name a method or a module. Only the repository's files show which.
 """
 
 _OPTIONS: Final = """

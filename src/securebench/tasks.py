@@ -205,7 +205,7 @@ class SecureBenchTask:
         return self.component_payload(Component.TEST_SANDBOX)
 
     def hidden_payload(self) -> dict[str, JsonValue]:
-        """Return what the evaluator may see: public and hidden fields, without evaluation inputs."""
+        """Return what the verifier's own process may see: public and hidden fields, without evaluation inputs."""
         return self.component_payload(Component.EVALUATOR)
 
 

@@ -171,7 +171,7 @@ def _integrity_of_file(path: Path) -> str:
 def find(name: str) -> KnownProgram:
     """Return the agent program ``name``, or Node, which some agent programs need.
 
-    Raises :class:`ConfigError`: ``agent-unknown``, and for an invalid declaration.
+    Raises :class:`ConfigError` if there is no such program (``agent-unknown``), or if its declaration is invalid.
     """
     if name == NODE:
         return _read(NODE, _NODE, ProgramDeclaration, _state(_NODE))

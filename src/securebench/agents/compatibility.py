@@ -151,6 +151,6 @@ def _unfit(name: str, image: str, why: str) -> ConfigError:
     return ConfigError(
         f"{name} cannot run in {image}: {why}",
         code="agent-unfit",
-        hint="use an image that is built for this machine and has glibc (Debian, Ubuntu, Fedora), or musl (Alpine) if "
-        "the program has a musl build; otherwise, use another agent",
+        hint="use an image that is built for this machine and has glibc (Debian, Ubuntu, Fedora), or use another "
+        "agent; an image with musl (Alpine) works only if the program has a musl build",
     )

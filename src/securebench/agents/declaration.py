@@ -54,7 +54,7 @@ SettingName: TypeAlias = Literal["effort", "system_prompt", "instructions", "max
 Condition: TypeAlias = Literal["provider_tools", "no_provider_tools", "exact_model", SettingName]
 """A condition on the run: provider tools are on, or off; the model is not one of ``aliases``; a setting is given."""
 SETTINGS: Final = (*get_args(SettingName), "extra_arguments")
-"""The settings that a program supports if its declaration passes them to the program."""
+"""The settings that a declaration can pass to its program. A program supports only those that are passed to it."""
 EXTRA_ARGUMENTS: Final = "{extra_arguments}"
 """An argument that consists of this placeholder is replaced with the tester's ``extra_arguments``."""
 EventKind: TypeAlias = Literal[
@@ -77,8 +77,8 @@ def _template(text: str) -> str:
 def _require_condition(text: str, condition: str = "") -> str:
     """Return ``text``. Refuse placeholders of optional settings, except those of the setting ``condition``.
 
-    Also refuse :data:`EXTRA_ARGUMENTS`, which is allowed only as a whole argument without a condition.
-    :func:`_argument` does not pass such an argument to this function.
+    Also refuse :data:`EXTRA_ARGUMENTS`. This placeholder is allowed only as a whole argument without a condition.
+    :func:`_argument` accepts that case without calling this function.
     """
     for name in _PLACEHOLDER.findall(text):
         setting = _VALUE_FORM.sub("", name)

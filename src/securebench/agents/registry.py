@@ -1,7 +1,7 @@
 """Look up versions and digests of packages in an npm registry, and download their archives.
 
-Archives are requested at their usual paths on the registry's own host. Redirects are followed, but other URLs in its
-responses are ignored. No credentials are sent.
+Archives are requested at their usual paths on the registry's own host. URLs of archives in the registry's responses are
+ignored, but redirects are followed. No credentials are sent.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class NpmRegistry:
                 hint="check which versions the package has; a mirror may have fewer than the public registry",
             )
         if isinstance(error, StatusError) and error.status in _DENIED:
-            return self._unavailable(f"{error}: it requires credentials, which SecureBench does not send", what)
+            return self._unavailable(f"{error}: the registry requires credentials, but SecureBench sends none", what)
         return self._unavailable(str(error), what)
 
     def _unavailable(self, why: str, what: str) -> InfrastructureError:

@@ -27,9 +27,9 @@ def load_benchmark_pack(manifest: Path | str, tasks: Path | str) -> BenchmarkPac
     """Read the pack of a manifest file and a tasks file.
 
     Raises :class:`ConfigError` with the problems of the first file that has any, or :class:`PathPolicyError` if one of
-    these problems is an unsafe or colliding path. Rows that only violate the rules of their family are accepted here,
-    because the compiler checks these rules. If the tasks file has other problems, such violations are reported with
-    them.
+    these problems is an unsafe or colliding path. A row that only violates the rules of its family raises no error
+    here: the compiler checks these rules. If the tasks file has a problem of another kind, the error also lists the
+    violations of these rules.
     """
     manifest, tasks = Path(manifest), Path(tasks)
     header = load_manifest(manifest, tasks)

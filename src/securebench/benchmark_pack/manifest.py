@@ -58,8 +58,8 @@ class AssetDefaultsModel(WireModel):
 class JudgeModel(WireModel):
     """How a judge model grades responses: the defaults of ``model_graded`` rubrics, and the judge's calibration.
 
-    ``calibration`` is a file below the eval root. A judge is refused if its agreement with the grades in that
-    file (Cohen's kappa) is below ``min_kappa``.
+    ``calibration`` is a file below the directory ``asset_roots.eval``. A judge is refused if its agreement with the
+    grades in that file (Cohen's kappa) is below ``min_kappa``.
     """
 
     votes: Votes = OPTIONAL
@@ -137,7 +137,7 @@ def _manifest(value: dict[str, Any], digest: str) -> Manifest:
 def _judge_faults(manifest: ManifestModel | None) -> Iterator[Fault]:
     judge = manifest.model_dump(exclude_unset=True).get("judge", {}) if manifest else {}
     if "min_kappa" in judge and "calibration" not in judge:
-        hint = "set 'judge.calibration' to the path of the calibration set, relative to the eval root"
+        hint = "set 'judge.calibration' to the path of the calibration set, relative to 'asset_roots.eval'"
         yield Fault(
             "calibration-unfit", "'min_kappa' needs a calibration set", ("judge", "min_kappa"), hint, at_key=True
         )

@@ -128,7 +128,7 @@ def code_from_text(text: str) -> str:
     A byte order mark is dropped, and CRLF and CR become LF. A fence is a line that begins with at least three backticks
     or tildes, after at most three spaces, and has no other backticks. A block ends at the next fence with at least as
     many of the same characters and no text after them. If there is no block, more than one, or an unclosed one, the
-    whole text is returned: no block is preferred over another.
+    whole text is returned: SecureBench never chooses between blocks.
     """
     normalised = text.removeprefix(_BOM).replace("\r\n", "\n").replace("\r", "\n")
     blocks = _fenced_blocks(normalised)

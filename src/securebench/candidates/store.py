@@ -182,7 +182,7 @@ class CandidateStore:
                 Path(file.name).unlink(missing_ok=True)
 
     def _publish(self, file: IO[bytes], digest: str) -> None:
-        """Sync the temporary ``file`` and rename it to its digest. It may replace an existing file of equal content."""
+        """Sync the temporary ``file`` and rename it to its digest. This may replace a file of equal content."""
         file.flush()
         os.fchmod(file.fileno(), 0o444)
         reached(FaultPoint.FILE_SYNC, self.root)

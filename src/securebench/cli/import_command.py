@@ -76,7 +76,7 @@ def gsm8k(source: str, split: str | None, **options: Any) -> None:
 @click.option("--split", help="Which split to import: test, val or dev. Default: from the CSV file's name, else test.")
 @choosing_rows
 def mmlu(source: str, subject: str | None, split: str | None, **options: Any) -> None:
-    """Import MMLU from SOURCE: the authors' CSV file or tar archive, as a path or URL, or a directory.
+    """Import MMLU from SOURCE: the authors' CSV file or tar archive (a path or URL), or a directory of CSV files.
 
     Imports one subject, or with '--subject all' every subject of a directory or archive.
     """

@@ -201,7 +201,7 @@ def _verdict(report: RunReport) -> str:
 
 
 def _failure(what: str, exit_code: int) -> str:
-    """Return what the checks show if one of them failed. ``what`` is ``run`` or ``suite``."""
+    """Return the conclusion to print after a check failed. ``what`` is ``run`` or ``suite``."""
     from securebench.audit.run.report import CheckKind
 
     if exit_code == CheckKind.FORMAT:

@@ -24,8 +24,10 @@ SANDBOX_SECONDS: Final = 20.0
 """Additional seconds for creating a sandbox, which is slow on a busy machine and needed for choosing a driver."""
 
 _GRACE: Final = 0.4
-"""The check that chooses a driver creates another sandbox. It has at least this many seconds after the oci driver's
-check has ended."""
+"""The minimum number of seconds for the check that chooses a driver, after the ``oci`` driver's check has ended.
+
+The check needs this time because it creates another sandbox.
+"""
 
 _OCI: Final = "oci_driver"
 _DRIVER: Final = "driver"

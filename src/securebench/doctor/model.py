@@ -60,9 +60,11 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClockFacts:
-    """The clock, in seconds: now, the time of a file written now, and the time of SecureBench's installation.
+    """Facts about the clock, in seconds.
 
-    ``jumped`` is how far the clock advanced during the check, minus how far the monotonic clock advanced.
+    ``now`` is the current time, ``written`` the time stamp of a file that was just written, and ``installed`` the time
+    at which SecureBench was installed. ``jumped`` is how far the clock advanced during the check, minus how far the
+    monotonic clock advanced.
     """
 
     now: float
@@ -112,7 +114,10 @@ class Machine(Protocol):
         """Return the version of libseccomp. Raises :class:`EngineError` if it cannot be loaded."""
 
     def cgroups(self) -> tuple[str, tuple[str, ...]]:
-        """Return the layout of cgroups (``v1``, ``v2``, ``hybrid of v1 and v2``, or empty) and usable controllers."""
+        """Return the layout of cgroups, and the names of the controllers that the oci driver can use.
+
+        The layout is ``v1``, ``v2``, ``hybrid of v1 and v2``, or empty.
+        """
 
     def isolation(self) -> Isolation:
         """Return what the oci driver enforces in a test sandbox. Raises :class:`EngineError`."""

@@ -116,7 +116,7 @@ def clock(machine: Machine) -> Finding:
     if abs(facts.now - facts.written) > _SKEW:
         found = f"differs by {facts.now - facts.written:+.0f} s from the time of new files in this directory"
         return Finding("clock", State.WEAKER, found, "times of files and of records differ", fix)
-    return Finding("clock", State.OK, "agrees with new files and the monotonic clock")
+    return Finding("clock", State.OK, "agrees with the times of new files and with the monotonic clock")
 
 
 def _room(machine: Machine, name: str, path: Path, meaning: str, fix: str) -> Finding:

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 _START_SECONDS: Final = 30.0
 _ANSWER_SECONDS: Final = 15.0
-"""Timeout of an answer. The process needs at most two thirds of this time to close a session."""
+"""Timeout of an answer. The gateway process needs at most two thirds of this time to close a session."""
 _PROBE_SECONDS: Final = 60.0
-"""Timeout of a probe. The process gives up on the provider after half of this time."""
+"""Timeout of a probe. The gateway process gives up on the provider after half of this time."""
 _END_SECONDS: Final = 5.0
 _H11: Final = str(Path(h11.__file__).resolve().parents[1])
 """The directory that contains h11, the only required dependency of the process."""
@@ -130,7 +130,10 @@ class GatewayConnection:
             self._send({"do": "listen", "session": number, "forwarded_port": forwarded_port}, (listener.fileno(),))
 
     def finish(self, number: int) -> EgressReport:
-        """Close a session and return its report. Raises :class:`EgressError`, also if its log could not be written."""
+        """Close a session and return its report.
+
+        Raises :class:`EgressError` if the gateway fails, or if the egress log of the session could not be written.
+        """
         session = self._sessions[number]
         try:
             answer = self._ask(session, {"do": "close", "session": number}, _ANSWER_SECONDS)
@@ -184,7 +187,7 @@ class GatewayConnection:
     def error(self) -> EgressError:
         """Return the error that says why the process exited."""
         return EgressError(
-            f"the egress gateway exited unexpectedly: {self._reason or 'it was closed'}",
+            f"the egress gateway is no longer running: {self._reason or 'it was closed'}",
             hint="check whether the machine is overloaded or short of memory, or whether something killed the gateway; "
             "then continue with --resume",
         )

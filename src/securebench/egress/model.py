@@ -43,13 +43,13 @@ class Trouble(StrEnum):
     """Why a model request failed. Agents can forge this in a self-report, but not what a relay or a probe observes."""
 
     REJECTED = "rejected"
-    """The provider rejected the request as invalid (such as 400, 404, 413, 422), or the relay refused it."""
+    """The provider rejected the request as invalid (for example, 400, 404, 413 or 422), or the relay refused it."""
     REFUSED = "refused"
-    """The provider does not accept the key, or does not permit this request (such as 401, 402, 403)."""
+    """The provider does not accept the key, or does not permit this request (for example, 401, 402 or 403)."""
     RATE_LIMITED = "rate_limited"
     """The provider's rate limit was exceeded (429)."""
     FAILED = "failed"
-    """The provider failed (such as 408, 5xx, a redirect, or an incomplete answer)."""
+    """The provider failed: for example, with the status 408 or 5xx, a redirect, or an incomplete answer."""
     UNREACHABLE = "unreachable"
     """The provider could not be reached, or did not answer in time."""
     OUT_OF_BUDGET = "out_of_budget"
@@ -151,9 +151,9 @@ class RelayReport:
     micro_usd: int | None = None
     """The price of all answers in millionths of a US dollar; ``None`` if the prices are not known."""
     unreported_tokens: int = 0
-    """The maximum number of tokens that incomplete answers may have used beyond ``input_tokens`` and ``output_tokens``.
+    """The maximum number of tokens that incomplete answers may have used and that the other counts do not include.
 
-    The budget is charged for them.
+    The budget is charged for these tokens, too.
     """
     unreported_micro_usd: int = 0
     trouble: Trouble | None = None

@@ -153,7 +153,10 @@ class Service:
 
 
 def _why(error: Exception) -> str:
-    """Return the message of an :class:`EgressError`. Return only the type of others: a message may quote the key."""
+    """Return the message of an :class:`EgressError`, or only the type of any other exception.
+
+    The message of another exception may quote the key.
+    """
     return error.message if isinstance(error, EgressError) else type(error).__name__
 
 

@@ -26,8 +26,8 @@ class History:
     ``spent`` is the agent's usage in all earlier recorded attempts. ``judge_spent`` is the judge model's usage in the
     same attempts.
 
-    ``unverified`` is the record of the last attempt if its candidate was sealed and only the verification failed, by no
-    fault of the candidate. The agent then does not have to run again, which would cost money.
+    ``unverified`` is the record of the last attempt if its candidate was sealed, and only the verification ended in an
+    error. The agent then does not have to run again, which saves money.
     """
 
     trial: int = 1

@@ -31,7 +31,7 @@ _PIECE: Final = 32 * 1024
 _BATCH: Final = 4 * MIB
 """Approximate number of bytes of content in one call."""
 _AHEAD: Final = 16
-"""How many pieces of a result a worker may produce before the coordinator has fetched them."""
+"""Maximum number of pieces of a result that a worker has produced and the coordinator has not yet fetched."""
 _POLL_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 30.0
 """Seconds to wait for a worker to end. Then it is killed, and the next worker on that node removes what it left."""
@@ -402,7 +402,7 @@ class RaySlots:
         self._ray.wait([results], timeout=_STOP_SECONDS)
 
     def _watch_head(self) -> None:
-        """Stop the run if the head is gone. Otherwise Ray would notice this later and end the process."""
+        """Stop the run if the head is gone. Without this check, Ray would notice the loss later and end the process."""
         host, _, port = self._ray.get_runtime_context().gcs_address.rpartition(":")
         seen = time.monotonic()
         while not self._closed:

@@ -42,8 +42,8 @@ class _TakesFiles:
 TAKES_FILES: Final = _TakesFiles()
 
 TAKES_A_MOUNTED_FILE: Final = _TakesFiles(mounted=True)
-"""Like :data:`TAKES_FILES`, for arbitrary data: only an object with a ``path``, and with a ``mount`` below the
-directory of the field's lane (:data:`~securebench.pack_paths.LANE_ROOTS`), refers to a file."""
+"""Like :data:`TAKES_FILES`, but for a field with arbitrary data. An object in the data refers to a file only if it has
+a ``path``, and a ``mount`` below the directory of the field's lane (:data:`~securebench.pack_paths.LANE_ROOTS`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Family:
     file_fields: frozenset[str] = field(init=False)
     """The eval fields that accept file references."""
     mounted_file_fields: frozenset[str] = field(init=False)
-    """The eval fields for arbitrary data, where only an object with a path and a mount is a file reference."""
+    """The eval fields for arbitrary data. In them, an object is a file reference only if it has a path and a mount."""
 
     def __post_init__(self) -> None:
         marks = {name: info.metadata for name, info in self.eval_model.model_fields.items()}

@@ -36,7 +36,7 @@ class MultipleChoiceInput(WireModel):
 
 
 class MultipleChoiceEval(WireModel):
-    """The correct choice, or several choices that are each correct."""
+    """The correct choice, or a list of correct choices of which any one passes."""
 
     answer: Annotated[Answer | Annotated[list[Answer], Field(min_length=1, max_length=MAX_CHOICES)], Visibility.HIDDEN]
 

@@ -105,16 +105,19 @@ def validate_benchmark_row_family(row: FamilyRow) -> None:
 def secret_strings(task: SecureBenchTask) -> Iterator[tuple[str, str]]:
     """Yield (resource name, text) for each secret string, and for the JSON of secret lists and objects.
 
-    Structure, such as a path, is not secret, and neither are a command's arguments without a space. A command that is a
-    list is yielded as JSON and as one line. Any other list or object is yielded as JSON if it has more than one
-    element, except objects whose fields the family declares.
+    Structure, such as a path, is not secret. A command that is a list is yielded as JSON and as one line. Of its
+    arguments, only those that contain a space are yielded. Any other list or object is yielded as JSON if it has more
+    than one element, except objects whose fields the family declares.
     """
     for resource in task.resources.secrets():
         yield from ((resource.name, text) for text, is_content in _divided(task.task_type, resource) if is_content)
 
 
 def structure_strings(task: SecureBenchTask) -> Iterator[str]:
-    """Yield the image and workdir of a task, and each string in its secret lanes that is structure, not a secret."""
+    """Yield the image and workdir of a task, and the strings in its secret lanes that are only structure.
+
+    Structure, such as a path, is not secret.
+    """
     yield from filter(None, (task.environment.image, task.environment.workdir))
     for resource in task.resources.secrets():
         yield from (text for text, is_content in _divided(task.task_type, resource) if not is_content)

@@ -35,10 +35,10 @@ def tree_digest(root: Path) -> str:
 
 
 def source_digest(root: Path) -> str:
-    """Return the digest of a Python package like :func:`tree_digest`, but leave out the bytecode that Python writes.
+    """Return the digest of the directory of a Python package, without the bytecode that Python writes.
 
-    A link to a file counts as that file, because some installers link the files of a package to their cache.
-    Raises the errors of :func:`tree_digest`.
+    The digest is computed as by :func:`tree_digest`, but a link to a file counts as that file. The reason is that some
+    installers install links to files in their cache. Raises the errors of :func:`tree_digest`.
     """
     root = root.resolve()
 

@@ -42,9 +42,9 @@ class OpenDirectory:
 class Resolver:
     """Opens directories below ``root`` (a descriptor), one at a time: each is valid until the next is opened.
 
-    A context manager. Only one descriptor is open, however deep the path is. ``..`` is opened relative to the current
-    directory, so callers must ensure that nothing moves directories of the tree meanwhile. Subclasses decide what
-    happens where no directory is found.
+    A context manager. Only one descriptor is open, however deep the path is. ``..`` is opened relative to the
+    directory that is open, so callers must ensure that nothing moves directories of the tree meanwhile. Subclasses
+    decide what happens where no directory is found.
     """
 
     def __init__(self, root: int) -> None:

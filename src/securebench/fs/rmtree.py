@@ -1,8 +1,8 @@
 """Removing untrusted directory trees, and creating the directories in which they may be removed.
 
 A removal works with descriptors, follows no link and enters no mount. However large the tree is, the number of open
-files is fixed, and a removal remembers only the directories on the path to the current one. :func:`remove_tree` removes
-only directories directly inside one that :func:`make_private_directory` marked. So a resumed run never deletes a
+files is fixed, and a removal remembers only the directories on the path to the current one. :func:`remove_tree` refuses
+to remove a directory unless :func:`make_private_directory` has marked its parent. So a resumed run never deletes a
 directory that SecureBench did not create, even if a workspace was replaced meanwhile.
 """
 
@@ -59,9 +59,10 @@ def make_private_directory(path: Path) -> None:
 
 
 def remove_private_directory(path: Path) -> None:
-    """Remove a directory that :func:`make_private_directory` created, and the directories in it. It may be missing.
+    """Remove a directory that :func:`make_private_directory` created, and the directories in it.
 
-    Raises the errors of :func:`remove_tree`, also if ``path`` directly contains a file other than its marker.
+    Do nothing if ``path`` is missing. Raises the errors of :func:`remove_tree`. A file in ``path`` itself, other than
+    the marker, is such an error (``workspace-foreign``).
     """
     with storage_errors(path):
         if not path.is_dir():

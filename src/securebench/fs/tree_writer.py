@@ -104,7 +104,7 @@ class TreeWriter:
         self._finish_directory(parent, name, mode, keep_owner=keep_owner)
 
     def finish(self) -> None:
-        """Set the modes of directories that do not give their owner all rights. Nothing may be written afterwards."""
+        """Set the final modes of directories whose owner lacks a right. Nothing may be written afterwards."""
         for path, mode, keep_owner in reversed(self._later):
             parent, name = self._parent(path)
             self._finish_directory(parent, name, mode, keep_owner=keep_owner)

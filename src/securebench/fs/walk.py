@@ -164,7 +164,7 @@ def walk(
     Hard links are separate files. Raises :class:`TreeRefusedError`: at once if ``root`` is refused, if there are too
     many entries or bytes, or if an entry disappeared. Other refused entries raise it at the end of the walk, or as soon
     as there are ``MAX_OFFENDERS`` of them. Raises ``OSError`` if the machine is at fault. With ``rules.everything``, an
-    entry that disappeared or cannot be opened also raises ``OSError``.
+    entry that disappeared or cannot be opened raises ``OSError`` instead.
     """
     with opened_root(root) as descriptor:
         yield from walk_descriptor(descriptor, limits, rules)

@@ -36,7 +36,7 @@ _MAX_ENTRIES: Final = 10_000
 
 
 def chown_workspace(context: ProduceContext, directory: WritableDirectory, image: ResolvedImage) -> None:
-    """Give all files in the workspace to its owner, if any belongs to another user.
+    """Give all files in the workspace to the owner of the workspace, if any file may belong to another user.
 
     The agent's sandbox must be gone. Raises :class:`StorageError` (``workspace-stuck``) if ``chown`` fails and
     SecureBench does not run as root. Also raises :class:`InfrastructureError`.

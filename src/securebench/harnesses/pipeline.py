@@ -186,10 +186,10 @@ def plan_workspace(view: AgentView, task_file: str = DEFAULT_TASK_FILE) -> Mater
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkPlace:
-    """The agent's image, ``workspace``, working directory and user. Paths are absolute, inside its sandbox.
+    """The agent's image, ``workspace``, working directory and user. Paths are absolute paths in the agent's sandbox.
 
-    ``image_directory`` is the directory in the image that the task needs, if any: either a repository that the agent
-    changes in place (``is_changed``), or the directory whose files are copied into the workspace.
+    ``image_directory`` is set only if the task needs a directory of its image. It is either a repository that the agent
+    changes in place (``is_changed``), or a directory whose files are copied into the workspace.
     """
 
     image: ResolvedImage

@@ -85,7 +85,7 @@ class Response:
 
 
 class _Connection(HTTPConnection):
-    """A connection that the deadline can interrupt as soon as its TCP socket is connected."""
+    """A connection that the deadline can interrupt at any time after its TCP socket is connected."""
 
     deadline: Deadline
     _handle: socket.socket | None = None

@@ -32,7 +32,7 @@ class AddressError(HttpError):
 
 
 class StatusError(HttpError):
-    """The server responded with the HTTP status ``status``, which is neither success nor worth a retry."""
+    """The server responded with the HTTP status ``status``: an error for which a retry is pointless."""
 
     def __init__(self, reason: str, status: int) -> None:
         super().__init__(reason)

@@ -1,7 +1,8 @@
 """Ensure that an image is in the store. If it is missing there, it is copied from an engine or pulled.
 
-The engine and registry clients are loaded only when needed: a run whose images are in the store starts without them,
-unless an image was copied from an engine.
+The engine and registry clients are loaded only when needed. A run whose images are all in the store starts without
+them, with one exception: if an image was copied from an engine by its name, the engine is asked whether it now has
+another image of this name.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedImage:
-    """An image reference, and the image that it was resolved to. A run resolves it once.
+    """An image reference, and the image that it was resolved to. A run resolves each reference once.
 
     ``id`` is the image's content address (``sha256:...``). Sandboxes are started from this id, and it is recorded.
     ``environment``, ``workdir`` and ``user`` are the image's own configuration: a driver applies none of it unless a

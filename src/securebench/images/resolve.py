@@ -52,8 +52,8 @@ def _from_store(
 ) -> dict[str, Any] | None:
     """Load the store's image into the engine if needed, and return the engine's description of it.
 
-    Returns ``None`` if the store lacks the image, if the store copied it from an engine and ``reference`` is not an id,
-    or if the engine does not find the image after loading it.
+    Returns ``None`` if the store lacks the image, or if the engine does not find the image after loading it. Also
+    returns ``None`` for an image that the store copied from an engine, unless ``reference`` is an id.
     """
     found, origin = store.find(reference), store.origin(reference)
     if found is None or (origin and origin.source is ImageSource.ENGINE and not is_image_id(reference)):

@@ -35,9 +35,9 @@ def split_of(source: str) -> str:
 
 
 def gsm8k_rows(data: bytes, name: str, split: str, left_out: LeftOut | None = None) -> list[ImportedRow]:
-    """Return a row for each line of the authors' file that is not blank.
+    """Return a row for each non-blank line of the authors' file.
 
-    Raises :class:`ConfigError` with all problems, or adds them to ``left_out`` if it is given.
+    Raises :class:`ConfigError` with all problems. If ``left_out`` is given, the problems are added to it instead.
     """
     lines = [(number, line) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
     return rows_of(enumerate(lines), lambda placed: _row(name, split, placed[0], *placed[1]), left_out)

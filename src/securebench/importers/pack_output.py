@@ -34,7 +34,10 @@ TASKS_NAME: Final = "tasks.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class WrittenPack:
-    """The result of :func:`write_pack`: the tasks file, its rows, and the problems of rows left out, by id."""
+    """The result of :func:`write_pack`: the tasks file and its rows.
+
+    ``left_out`` maps the id of each row that was left out to the problems of the row.
+    """
 
     tasks: Path
     rows: tuple[ImportedRow, ...]

@@ -52,7 +52,10 @@ def wheel_document(wheel: PinnedWheel, cache: Path | None = None) -> bytes:
 
 
 def _copy(kept: Path, path: Path, sha256: str) -> bool:
-    """Copy the cached wheel ``kept`` to ``path``, or remove it if its digest is wrong. Return whether it was copied."""
+    """Copy the cached wheel ``kept`` to ``path``. Return whether there was one with the right digest.
+
+    If the digest is wrong, both files are removed.
+    """
     if not kept.is_file():
         return False
     shutil.copyfile(kept, path)

@@ -109,7 +109,10 @@ def rows_of(
 
 
 def json_record(name: str, number: int, line: bytes) -> Any:
-    """Return the JSON value in line ``number`` of the file ``name``. Raises :class:`ConfigError` with its problems."""
+    """Return the JSON value in line ``number`` of the file ``name``.
+
+    Raises :class:`ConfigError` with the problems of the line.
+    """
     text, fault = decode(line, number)
     faults = [fault] if fault else []
     if not faults:

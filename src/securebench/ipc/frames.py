@@ -30,7 +30,10 @@ class FrameError(ValueError):
 
 
 class Frame(NamedTuple):
-    """A received frame. Its descriptors belong to the receiver, and no program that it starts inherits them."""
+    """A received frame.
+
+    Its descriptors belong to the receiver. Programs that the receiver starts do not inherit them.
+    """
 
     body: dict[str, Any]
     descriptors: list[int]

@@ -48,8 +48,8 @@ SUFFIXES: Final = (".sh", ".bash", ".zsh", ".lock", ".pth", ".egg-info", ".dist-
 class PathPolicy:
     """A row's ``candidate_policy``: patterns of paths.
 
-    ``*`` and ``?`` match within a name. ``**`` matches any number of names, but at least one at the end of a pattern.
-    A pattern that names a directory, or ends in ``/``, matches everything below that directory.
+    ``*`` and ``?`` match within a name. ``**`` matches zero or more names, and at the end of a pattern one or more. A
+    pattern that names a directory, or ends in ``/``, matches everything below that directory.
     """
 
     allow_paths: tuple[str, ...] = ()

@@ -33,9 +33,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class SandboxControls:
-    """The restrictions that a sandbox driver ``enforced`` for ``trials`` trials.
+    """What a sandbox driver restricted in some trials of a run.
 
-    ``weaker`` are those that it did not enforce. Both are described in words.
+    ``trials`` is the number of these trials. ``enforced`` has the restrictions that the driver enforced, and ``weaker``
+    has the restrictions that it did not enforce, both in words.
     """
 
     driver: str

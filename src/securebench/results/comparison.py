@@ -65,7 +65,7 @@ class PairTally:
     trials: int = 0
     errors: int = 0
     weak: Counter[str] = field(default_factory=Counter)
-    """The number of passes with a weak assurance, by its text in :data:`WEAK`."""
+    """The number of passes for each weak assurance. The keys are the texts in :data:`WEAK`."""
 
     @property
     def estimate(self) -> Estimate | None:
@@ -73,7 +73,10 @@ class PairTally:
         return pass_at_1(task.result for task in self.tasks.values())
 
     def caveats(self) -> Iterator[str]:
-        """Yield what a reader must know about the pass rate: the tasks and trials it covers, and weak passes."""
+        """Yield what a reader must know about the pass rate.
+
+        This is which tasks and trials the pass rate covers, and how many passes have a weak assurance.
+        """
         if self.run.selection:
             yield self.run.selection.describe()
         if missing := self.run.planned - self.trials:
@@ -142,8 +145,8 @@ class Comparison:
 def compare(a: PairTally, b: PairTally) -> Comparison:
     """Compare two runs task by task.
 
-    Raises :class:`ConfigError`: ``runs-differ`` with the differences found between the packs of the runs, including
-    their rows, and ``runs-share-no-task`` if no task has a verdict in both runs. Hidden content is compared only if the
+    Raises :class:`ConfigError`: ``runs-differ`` with all differences if the packs of the runs or the rows of a task
+    differ, and ``runs-share-no-task`` if no task has a verdict in both runs. Hidden content is compared only if the
     runs share a commitment key.
     """
     if problems := list(_differences(a, b)):

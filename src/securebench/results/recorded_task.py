@@ -201,7 +201,7 @@ def object_of(value: Any) -> Mapping[str, Any]:
 
 
 def answering_models(provenance: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the models that answered, according to the relay, as the provider gave them."""
+    """Return the names of the models that answered. The relay recorded the names that the provider gave."""
     return tuple(object_of(object_of(object_of(provenance.get("usage")).get("relay")).get("models")))
 
 

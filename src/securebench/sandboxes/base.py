@@ -389,10 +389,10 @@ class SandboxDriver(Extension, ABC):
     def bounded(self, directory: Path, size: int) -> AbstractContextManager[Path]:
         """Return a context in which sandboxes find an empty file system at the existing ``directory`` of this host.
 
-        The file system is in memory. It has room for ``size`` bytes, and for one file per 4 KiB of ``size`` (but for no
-        fewer than 1,024 files). Set :attr:`Mount.bounded` for mounts of its directories. The context yields the path at
-        which this process can access the files, because ``directory`` itself may look empty to it. The files are gone
-        when the context ends. Raises :class:`InfrastructureError`.
+        The file system is in memory. It has room for ``size`` bytes, and for one file per 4 KiB of ``size``, but always
+        for at least 1,024 files. Set :attr:`Mount.bounded` for each mount of a directory in this file system. The
+        context yields the path at which this process can access the files, because ``directory`` itself may look empty
+        to this process. The files are gone when the context ends. Raises :class:`InfrastructureError`.
         """
         raise InfrastructureError(f"this driver cannot limit the size of {directory} (to {size} bytes)")
 

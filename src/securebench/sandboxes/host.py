@@ -1,8 +1,8 @@
 """Stage files on the host below a single root directory.
 
-Every path is opened from the root's descriptor, one component at a time. Links are never followed: only
-:meth:`HostSandbox.exists` and :meth:`HostSandbox.remove` accept a link, if it is the last component and points below
-the root. No staged file is executed.
+Every path is opened from the root's descriptor, one component at a time. Links are never followed, and a path with a
+link is refused. There is one exception: :meth:`HostSandbox.exists` and :meth:`HostSandbox.remove` accept a link that is
+the last component and points below the root. No staged file is executed.
 """
 
 from __future__ import annotations

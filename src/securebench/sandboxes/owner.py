@@ -44,11 +44,17 @@ class Owner:
         return self.boot == _boot_id()
 
     def can_be_judged(self) -> bool:
-        """Whether this process can tell if the owner is running: both must have the same boot and pid namespace."""
+        """Whether this process can tell if the owner is running.
+
+        The owner must have started since this machine booted, in the pid namespace of this process.
+        """
         return (self.boot, self.namespace) == (_boot_id(), _pid_namespace())
 
     def is_alive(self) -> bool:
-        """Whether the owner is still running. ``True`` in doubt. Only call this if :meth:`can_be_judged` is true."""
+        """Whether the owner is still running, or ``True`` if this is uncertain.
+
+        Only call this if :meth:`can_be_judged` is true.
+        """
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:

@@ -78,9 +78,9 @@ gVisor's kernel, the sentry, shows its own users, not those of the host, and its
 limit. The memory limit is checked, which shows that the sentry is in the cgroups of its sandbox."""
 
 _OPTIONAL_ON_GVISOR: Final = frozenset({"no-new-privileges", "rlimits"})
-"""Checks that pass in gVisor if their files are missing.
+"""Checks that pass in gVisor if the files that they read are missing.
 
-No program in gVisor can gain privileges, and not all versions show limits."""
+No program in gVisor can gain privileges, and not all versions of gVisor show the resource limits of a process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +201,8 @@ def _require_port(driver: SandboxDriver, image: ResolvedImage) -> None:
 def port_problems(text: str, inodes: Sequence[int]) -> list[str]:
     """Return the problems of a sandbox with one forwarded port, from the text of its :data:`SOCKET_FILES`.
 
-    ``inodes`` are those of the listening sockets that the driver opened. There must be exactly one, and the sandbox
-    must have this socket, no other socket and no route.
+    ``inodes`` are those of the listening sockets that the driver opened. The driver must have opened exactly one
+    socket. The sandbox must have this socket, no other socket and no route.
     """
     seen = Sockets.parse(text)
     expected = [(("127.0.0.1", _FORWARDED_PORT), inode) for inode in inodes[:1]]

@@ -128,7 +128,7 @@ def _full_name(name: str) -> str:
 
 
 def checked_binds(spec: SandboxSpec) -> list[Mount]:
-    """Check all mounts of ``spec`` and return :func:`binds`. Raises the errors of :func:`check_mount`.
+    """Check all mounts of ``spec``, and return the result of :func:`binds`. Raises the errors of :func:`check_mount`.
 
     Call this right before the sandbox is created.
     """
@@ -230,7 +230,7 @@ def no_forwarded_ports(why: str) -> EgressError:
 
 
 def serve_forwarded_ports(forwarded_ports: Sequence[ForwardedPort], listeners: Sequence[socket.socket]) -> None:
-    """Pass each listener to ``serve`` of its forwarded port. On an error, close all listeners and raise it again."""
+    """Pass each listener to ``serve`` of its forwarded port. On failure, close all listeners and raise the error."""
     try:
         for forwarded_port, listener in zip(forwarded_ports, listeners, strict=True):
             forwarded_port.serve(listener)

@@ -95,9 +95,10 @@ def verify_sigstore_bundle(data: bytes, signer: SigstoreIdentity) -> bytes:
 
 
 def trust_config(*, offline: bool = True) -> ClientTrustConfig:
-    """Return the trust configuration: that of the public Sigstore, or the one in a file, for another Sigstore.
+    """Return the trust configuration.
 
-    ``SECUREBENCH_SIGSTORE_TRUST_CONFIG`` names the file.
+    If ``SECUREBENCH_SIGSTORE_TRUST_CONFIG`` is set, it names a file with the trust configuration of another Sigstore.
+    Otherwise, return the trust configuration of the public Sigstore.
 
     With ``offline``, nothing is downloaded: the keys of the public Sigstore are those of the last online use, or else
     those that the library contains. Raises :class:`ConfigError` (``extra-missing``, ``sigstore-failed``).

@@ -23,7 +23,7 @@ UTF8_BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A file in which faults are located by their own positions, not by paths in a document."""
+    """A file whose faults have a line and column of their own, instead of a path in a document."""
 
     path: Path
 

@@ -29,7 +29,7 @@ MAX_VALUES = 50_000
 """Maximum number of values in one text. An empty list is three bytes in a file but thirty times that in memory."""
 
 _MAX_INTEGER = 2**63
-"""Integers must be less than this and at least its negative, so that they fit in 64 bits.
+"""Integers must be at least ``-2**63`` and less than ``2**63``, so that they fit in 64 bits.
 
 Other parsers round or reject integers outside this range.
 """
@@ -229,7 +229,10 @@ def _is_unicode(text: str) -> bool:
 
 
 def _find(text: str, line: int, fault: Fault) -> Position:
-    """Return the position of ``fault``: its value, its key, or the innermost value that contains it."""
+    """Return the position of the value that ``fault`` is about, or of the key if the fault is at the key.
+
+    If there is no such value, return the position of the innermost existing value on its path.
+    """
     if len(text) > _MAX_LOCATED:
         return Position(line)
     around = [node for node in _nodes(text) if node.path == fault.path[: len(node.path)]]

@@ -43,7 +43,10 @@ _RULES = {
     "string_too_short": "must have at least {min_length} characters",
     "string_too_long": "must have at most {max_length} characters",
 }
-"""Messages for values of the right type, by pydantic's error type. Other errors keep pydantic's message."""
+"""Messages for values that have the right type but break a rule.
+
+The keys are pydantic's names of the errors. All other errors keep pydantic's message.
+"""
 
 _ONE = re.compile(r"\b1 (item|character)s\b")
 _SUBJECT = re.compile(r"^(?:Input|List|String|Value|Dictionary) (?=should )")

@@ -25,7 +25,7 @@ MAX_YAML_BYTES = 64 * 1024
 """Maximum bytes of a YAML file. Manifests and tester files are shorter. Parsing this many takes two seconds."""
 
 MAX_YAML_DEPTH = 16
-"""The deepest nesting of lists and mappings. No schema here needs half as many levels."""
+"""The deepest nesting of lists and mappings. Every schema here needs fewer than half as many levels."""
 
 _MAX_INTEGER = 2**63
 _NULL = re.compile(r"~|null|Null|NULL|")

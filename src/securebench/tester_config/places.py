@@ -49,7 +49,7 @@ def output_dir_fault(path: Path, pack_directory: Path) -> str:
 def agent_dir_fault(path: Path, secret: Iterable[Path]) -> str:
     """Return why ``path`` may not be exposed to an agent, or an empty string.
 
-    It may contain none of the paths in ``secret``.
+    The directory must not contain any of the paths in ``secret``.
     """
     if _kind(path) != stat.S_IFDIR:
         return "is a symbolic link" if _kind(path) == stat.S_IFLNK else _NO_DIRECTORY

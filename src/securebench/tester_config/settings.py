@@ -97,8 +97,8 @@ class ProviderTimeoutSettings(WireModel):
 class Prices(WireModel):
     """What a provider charges, in US dollars per million tokens.
 
-    If they are ``None``, ``cached_input`` and ``cache_write`` are the same as ``input``, and ``cache_write_1h`` (for
-    tokens written to the cache for an hour) is the same as ``cache_write``.
+    ``cached_input`` and ``cache_write`` default to ``input``. ``cache_write_1h`` (for tokens written to the cache for
+    an hour) defaults to ``cache_write``.
     """
 
     input: Price

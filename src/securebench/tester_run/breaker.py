@@ -29,7 +29,7 @@ _SOURCES: Final = {
     FailureReason.PROVIDER_UNAVAILABLE: "the model provider is unavailable: ",
     FailureReason.EGRESS_FAILED: "the egress gateway fails: ",
 }
-"""The beginning of the message about consecutive errors, for failure reasons that tell what failed."""
+"""Maps failure reasons that tell what failed to the beginning of the message about consecutive errors."""
 
 
 class _FailedStart(NamedTuple):
@@ -42,10 +42,12 @@ class _FailedStart(NamedTuple):
 class Breaker:
     """Watches the records of a run, from any thread.
 
-    A resumed run that already has records, apart from those of errors, is not stopped for failed starts: its user has
-    seen how the agent failed. Consecutive errors are counted for each node; this machine is the node ``""``. After too
-    many on this machine, the run stops. After too many on another node, that node gets no more tasks. If no node is
-    left, the executor stops the run, because only the executor knows all nodes.
+    If a resumed run already has a record that is not an error, failed starts do not stop the run: its user has seen how
+    the agent failed.
+
+    Consecutive errors are counted for each node; this machine is the node ``""``. After too many on this machine, the
+    run stops. After too many on another node, that node gets no more tasks. If no node is left, the executor stops the
+    run, because only the executor knows all nodes.
     """
 
     def __init__(self, driver: SandboxDriver, *, is_resumed: bool = False) -> None:

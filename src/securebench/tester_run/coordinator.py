@@ -52,7 +52,7 @@ class Coordinator:
         self._expected: set[TrialId] = set()
         """Trials that were handed out and have no result yet."""
         self._nodes: dict[TrialId, str] = {}
-        """The node of each trial whose record was seen. The name of this machine is empty."""
+        """The node of each trial whose record was seen. An empty string stands for this machine."""
         self.trouble = ""
         self.is_out_of_budget = False
         """Whether the run reached its budget before all trials had a record."""

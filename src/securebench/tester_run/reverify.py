@@ -254,7 +254,10 @@ def _require_pack(pack: BenchmarkPack, sealed: SealedRun) -> Match:
 
 
 def _require_verifiers(plan: Plan, header: RunHeader) -> None:
-    """Raise :class:`ConfigError` (``verifier-differs``) unless the run judged with the same verifiers and settings."""
+    """Raise :class:`ConfigError` (``verifier-differs``) unless the recorded run used the same verifiers as ``plan``.
+
+    The settings of the verifiers must be the same, too.
+    """
     recorded, own = header.decisive.get("verifiers"), plan.verifier_provenance()
     for family, was in recorded.items() if isinstance(recorded, dict) else ():
         if _chosen(was) != _chosen(own.get(family)):
@@ -267,7 +270,10 @@ def _require_verifiers(plan: Plan, header: RunHeader) -> None:
 
 
 def _chosen(verifier: Any) -> tuple[Any, ...] | None:
-    """Return which verifier and settings a tester chose, without the version: a different version is only reported."""
+    """Return which verifier and settings a tester chose.
+
+    The version is left out, because a different version is reported but not refused.
+    """
     if not isinstance(verifier, dict):
         return None
     extension = verifier.get("extension")

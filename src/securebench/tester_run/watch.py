@@ -114,5 +114,5 @@ class Watch:
         try:
             self._driver.kill_all()
         except SecureBenchError as error:
-            _log.debug("stopping the sandboxes: %s", error)
+            _log.debug("could not stop the sandboxes: %s", error)
         self._ended = True

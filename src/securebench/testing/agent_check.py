@@ -196,9 +196,9 @@ def _edits(tasks: Iterable[_SmokeTask]) -> TextBook:
 def _script(task: _SmokeTask) -> Script:
     """Return a script that solves the task twice.
 
-    The first command prints the task. The provider finds the task's marker in the output, and so chooses the task's
-    script. If an agent loses this output, the second command comes from a fallback script, and the provider continues
-    with the third command of the script returned here. This is why the third command solves the task, too.
+    The first command prints the task. The provider chooses the task's script by the marker in the output. If an agent
+    loses this output, the provider uses a fallback script, whose second command prints the task again. The provider
+    then continues with the third command of the task's script. So the third command must solve the task, too.
     """
     solve = Shell(f"printf %s {shlex.quote(task.content)} > {task.file}")
     return (READ_TASK, solve, solve, _SUBMIT, Say("Done."))

@@ -169,7 +169,8 @@ ScriptedProgram: TypeAlias = Callable[[ProgramContext], int | None]
 class ScriptedProcess(SandboxProcess):
     """A program on a thread.
 
-    If the process is ended early, the thread continues until the program next reads, writes or sleeps in its context.
+    If the process is ended early, the thread continues until the program next uses its :class:`ProgramContext` to read,
+    write or sleep.
     """
 
     def __init__(self, command: Command, output_limit: int, *, on_wait: Callable[[], None]) -> None:

@@ -49,10 +49,10 @@ class WritableDirectory:
 
 @contextmanager
 def writable_directory(driver: SandboxDriver, path: Path, size: int) -> Iterator[WritableDirectory]:
-    """Yield a new directory that belongs to :func:`workspace_owner`. It holds at most ``size`` bytes, if possible.
+    """Yield a new directory that belongs to :func:`workspace_owner`. Its size is limited if ``driver`` can limit sizes.
 
-    If ``driver`` cannot limit sizes, the directory is ``path`` and stays. Otherwise it is elsewhere, and is removed
-    with all its files at the end of the block. Raises :class:`InfrastructureError`.
+    A limited directory holds at most ``size`` bytes and is not at ``path``. It is removed with all its files at the end
+    of the block. A directory without a limit is created at ``path`` and is kept. Raises :class:`InfrastructureError`.
     """
     owner = workspace_owner()
     if not driver.bounds_directories:

@@ -118,7 +118,7 @@ class _Archive:
         self._skipped: set[bytes] = set()
         """Ignored directories and files."""
         self._open: set[bytes] = set()
-        """Directories that are compared."""
+        """Directories that are known not to be ignored."""
         self._bytes = 0
         self._members = 0
 

@@ -138,9 +138,10 @@ def _cache(name: bytes) -> str:
 
 
 def _different(descriptor: int, pieces: Iterable[bytes | memoryview], weigh: Callable[[], None]) -> bytes | None:
-    """Return the content of ``pieces``, or ``None`` if the file ``descriptor``, of the same size, has this content.
+    """Return the content of ``pieces`` if it differs from the content of the file ``descriptor``, or else ``None``.
 
-    If the contents differ, ``weigh`` is called first. It raises an error if the changes are too large.
+    Both have the same size. If the contents differ, ``weigh`` is called first. It raises an error if the changes are
+    too large.
     """
     offset, rest = 0, iter(pieces)
     for piece in rest:

@@ -87,7 +87,10 @@ class HostTree:
             return None
 
     def open_file(self, path: bytes) -> int:
-        """Return a descriptor of the regular file at ``path``. First call :meth:`status`, which opens its parent."""
+        """Return a descriptor of the regular file at ``path``.
+
+        Call :meth:`status` with the same path first: it opens the parent directory.
+        """
         return os.open(_name(path), OPEN_FILE, dir_fd=self._descriptor)
 
     def files(self, top: bytes = b"") -> Iterator[bytes]:

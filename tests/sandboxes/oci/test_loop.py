@@ -321,7 +321,7 @@ def test_a_runtime_that_does_not_report_an_exit_is_no_time_out(tmp_path: Path) -
     timing.process.deadline = time.monotonic()
     timing.supervisor._run_scheduled()
     assert timing.ended == [timing.container]
-    assert timing.process.lost == "its runtime did not report its exit"
+    assert timing.process.lost == "the runtime did not report that the process exited"
     with pytest.raises(InfrastructureError, match=timing.process.lost):
         raise_failure(timing.process.outcome(signal.SIGKILL, OomKills()))
     timing.close()

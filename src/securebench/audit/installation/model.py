@@ -36,8 +36,8 @@ class AuditOutcome(StrEnum):
 class ProbeResult:
     """The result of one probe, such as ``code/abort``, in one place: a driver, or :data:`HOST`.
 
-    ``entry`` is the id of the entry that the probe itself names, or empty. ``how`` says what stopped the attack,
-    what happened instead, or why the probe does not apply.
+    ``entry`` is the id of the catalogue entry that the probe itself names, or empty. ``how`` says what stopped the
+    attack, what happened instead, or why the probe does not apply.
     """
 
     kind: str

@@ -55,7 +55,7 @@ class _CandidateRecords:
     patches: set[str] = field(default_factory=set)
     """For each recorded patch, a digest of the paths that it changes."""
     without_text: bool = False
-    """Whether a record has only the digest of this candidate. The candidate must then not be UTF-8 text."""
+    """Whether a record has only the digest of this candidate. This is valid only if the candidate is not UTF-8 text."""
 
 
 class CandidateChecks:
@@ -192,7 +192,7 @@ def _kind_of(family: str) -> CandidateKind | None:
 
 
 def _recorded_changes(record: RecordedTask) -> set[str]:
-    """Return a set with the digest of the paths that a recorded patch changes.
+    """Return a set with a single digest: that of all paths that a recorded patch changes.
 
     For a redacted record, the set is empty if the patch was clipped, cannot be parsed or has a redacted path.
     Raises :class:`PatchError` if a patch that is not redacted cannot be parsed.

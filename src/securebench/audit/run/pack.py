@@ -95,7 +95,7 @@ class PackChecks:
             message = f"the run planned {tasks}, but its selection matches {len(planned)} in this pack"
             self._check.add(message, "run.json")
         if header.planned_families and header.planned_families != Counter(task.task_type for task in planned):
-            self._check.add("the planned tasks have different families in this pack", "run.json")
+            self._check.add("the families of the planned tasks in this pack differ from those in the run", "run.json")
         if self._commitment is not None:
             digest = json_digest([[task.id, self._commitment.to(task.row_digest)] for task in planned])
             is_same = header.information.get("planned_digest") == digest

@@ -223,7 +223,10 @@ class TaskView:
             yield Text(f"failed try {number}: {_word(what.get('error'))}: {_word(what.get('message'))}", style="yellow")
 
     def _block(self, text: str, *, lexer: str = "", tail: bool = False) -> Iterator[Text]:
-        """Yield the lines of an untrusted text, indented: only its beginning or end unless ``full``."""
+        """Yield the indented lines of an untrusted text. Unless :attr:`full`, these are only its first or last lines.
+
+        With ``tail``, they are the last lines.
+        """
         lines, left_out = excerpt(text, WHOLE if self.full else BRIEF, tail=tail)
         if left_out and tail:
             yield from _left_out(left_out, "lines")

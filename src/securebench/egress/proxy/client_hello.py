@@ -43,8 +43,8 @@ class HelloError(ValueError):
 class HelloChecker:
     """Checks what a client sends before its data is encrypted: each ClientHello must name ``host``.
 
-    If the server requests another key (HelloRetryRequest), the client sends a second ClientHello. That one is checked,
-    too, because the server may use its name.
+    If the server requests another key (HelloRetryRequest), the client sends a second ClientHello. The second
+    ClientHello is checked, too, because the server may use the name in it.
     """
 
     def __init__(self, host: str) -> None:
@@ -99,9 +99,10 @@ class HelloChecker:
 
 
 def read_hello(data: bytes) -> tuple[str, int] | None:
-    """Return the server name, in lower case, and the end of the message in ``data``; ``None`` if it is incomplete.
+    """Return the server name in lower case, and the offset in ``data`` at which the message ends.
 
-    ``data`` starts with the message, in records of any size. Raises :class:`HelloError`.
+    ``data`` starts with the message, in records of any size. The result is ``None`` if the message is incomplete.
+    Raises :class:`HelloError`.
     """
     joined = b""
     at = 0

@@ -304,7 +304,7 @@ class RequestForwarder:
     def _judge(self, meter: AnswerMeter) -> None:
         """Record the outcome of a completely forwarded answer."""
         if meter.trouble is Trouble.DECLINED:
-            self._entry.trouble, self._entry.message = meter.trouble, "the model or the provider's policy refused"
+            self._entry.trouble, self._entry.message = meter.trouble, "the model or the provider refused to answer"
         elif meter.trouble is not None:
             self._entry.trouble, self._entry.message = meter.trouble, "the provider's stream ended in an error"
         elif not meter.ended:

@@ -73,8 +73,8 @@ class Spending:
 
     An agent could exceed the budget with many requests at once, so tokens and money are reserved before a request is
     sent. Only the end of an answer says what the request used. If the end is missing, the budget is charged the most
-    that the request may have used. ``unreported_tokens`` and ``unreported_micro_usd`` are the part of this charge that
-    the other counts do not include.
+    that the request may have used. ``input_tokens``, ``output_tokens`` and ``micro_usd`` include a part of this charge.
+    ``unreported_tokens`` and ``unreported_micro_usd`` include the rest.
     """
 
     requests: int = 0

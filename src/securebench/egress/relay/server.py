@@ -74,7 +74,7 @@ class ProviderRelay:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection from the agent, then close it.
 
-        Raises only ``CancelledError``, and not if :meth:`close` cancelled the connection.
+        Raises ``CancelledError`` if something other than :meth:`close` cancels the connection. Raises nothing else.
         """
         agent, task = HttpPeer(h11.SERVER, reader, writer), asyncio.current_task()
         try:
@@ -190,7 +190,10 @@ class ProviderRelay:
         await self._explain(agent, entry, refused.status, refused.message)
 
     def _trouble_of(self, refused: RefusedError) -> Trouble | None:
-        """Return the trouble of a refusal, or ``None`` if only the provider's failures used up the budget."""
+        """Return the trouble to record for a refused request.
+
+        Returns ``None`` if the budget is used up only because of requests on which the provider failed.
+        """
         if refused.reason is not RelayRefusal.BUDGET:
             return Trouble.REJECTED
         return Trouble.OUT_OF_BUDGET if self._tally.spent.is_used_up(self._context.plan) else None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from securebench.money import CachedTokens, TokenPrices
 
 MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
-"""Maximum bytes of a stream line, or of an unstreamed answer, that is parsed. The last event of a stream may repeat the
+"""The longest stream line or unstreamed answer that is parsed, in bytes. The last event of a stream may repeat the
 whole answer. Longer data is forwarded without parsing, and its tokens are estimated from its length."""
 
 BYTES_A_TOKEN: Final = 4

@@ -35,7 +35,7 @@ def read_ca_bundle(variables: Mapping[str, str], notify: Callable[[str], None]) 
     found = _certificates(path, MAX_FILE)
     if not found:
         notify(
-            f"{VARIABLE}: the file is missing, unreadable, too large or has no certificates; "
+            f"{VARIABLE}: the file is missing, unreadable or too large, or it has no certificates; "
             "using only the system's CA certificates"
         )
         return None

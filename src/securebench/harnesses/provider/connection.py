@@ -162,7 +162,10 @@ class ProviderConnection:
 def _warning(report: ProbeReport) -> str:
     """Return a warning if the first probe met trouble that does not end the run, else an empty string."""
     if report.trouble in PROVIDER_TROUBLES:
-        return f"the model provider may be unavailable: {report.message}; the run continues and retries such failures"
+        return (
+            f"the model provider may be unavailable: {report.message}; the run continues and retries failures of the "
+            "provider"
+        )
     if report.trouble is Trouble.REJECTED:
         return f"cannot check the key and the model: the provider rejected the test request: {report.message}"
     return ""

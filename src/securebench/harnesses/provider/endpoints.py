@@ -100,7 +100,10 @@ class ProviderEndpoint:
     auth: str | None = None
     api_version: str | None = None
     cloud: str = ""
-    """The variable that makes the agent use a cloud; empty if no such variable is set, or with a relay or a key."""
+    """The variable that makes the agent use a cloud.
+
+    It is empty if no such variable is set, and if the agent uses a relay or a key.
+    """
     place: str
     model: str
     provider_tools: bool

@@ -28,7 +28,7 @@ MAX_WARNING: Final = 512
 """Maximum characters of one warning."""
 
 MAX_WARNINGS: Final = 5
-"""Maximum warnings of one program."""
+"""Maximum number of warnings from one program."""
 
 MAX_TRAJECTORY: Final = 4 * MIB
 """Maximum bytes of one trajectory, not counting the line that marks it as clipped."""

@@ -49,9 +49,9 @@ _MAX_PAUSE: Final = 60.0
 class SessionAgent:
     """The agent of a session: its identity for the record, and how to read what it reports.
 
-    Without a ``parser``, no events are read. ``is_trusted``: before the model's first answer, only a program that comes
-    with SecureBench runs. ``is_streamed``: the agent requests answers as streams. An agent that exits with one of the
-    ``gave_up_exit_codes`` gave up.
+    Without a ``parser``, no events are read. ``is_trusted``: the agent's program comes with SecureBench, and nothing
+    else runs before the model's first answer. ``is_streamed``: the agent requests answers as streams. An agent that
+    exits with one of the ``gave_up_exit_codes`` gave up.
     """
 
     identity: Mapping[str, JsonValue] = field(default_factory=dict)

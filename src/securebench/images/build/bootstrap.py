@@ -34,8 +34,10 @@ class Bootstrap:
 
 
 AS_USER = Bootstrap(("setpriv", "--pdeathsig", "TERM"), "auto", signal.SIGTERM)
-"""For an ordinary user: runs in a user namespace or under fakechroot. SIGTERM lets ``mmdebstrap`` remove its own files,
-which this user could not remove."""
+"""For an ordinary user: ``mmdebstrap`` runs in a user namespace or under fakechroot.
+
+After SIGTERM, ``mmdebstrap`` removes its own files, which this user could not remove.
+"""
 
 
 def find_bootstrap(

@@ -216,9 +216,9 @@ class _DockerfileFile(_Common):
 
 
 _MODELS: dict[str, type[_SystemFile | _DockerfileFile]] = {"debian": _SystemFile, "dockerfile": _DockerfileFile}
-"""The Pydantic model of a recipe, by a key that only its kind has.
+"""The Pydantic models of the kinds of recipes that have a key of their own, by this key.
 
-A recipe without such a key is for a derived image.
+A recipe with none of these keys is for a derived image.
 """
 
 

@@ -1,4 +1,7 @@
-"""A small client of the OCI distribution protocol. It downloads an image from a registry and checks it meanwhile."""
+"""A small client of the OCI distribution protocol.
+
+It downloads an image from a registry, and checks the image during the download.
+"""
 
 from securebench.images.registry.client import ask
 from securebench.images.registry.fetch import fetch_image

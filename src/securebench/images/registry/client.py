@@ -62,7 +62,7 @@ class Challenge:
 def parse_challenge(header: str) -> Challenge | None:
     """Return the challenge in a ``WWW-Authenticate`` header, or ``None`` if it is not supported.
 
-    A token is preferred to a password.
+    If the header offers both ``Bearer`` and ``Basic``, the ``Bearer`` challenge is returned.
     """
     if bearer := _BEARER.search(header):
         parameters = {name.lower(): value for name, value in _PARAMETER.findall(bearer[1])}

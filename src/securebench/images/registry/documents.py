@@ -136,7 +136,7 @@ def _check_layer(layer: Descriptor, what: str) -> None:
     if layer.media_type.endswith("+zstd"):
         raise _unsupported(f"{what} has layers compressed with zstd", "use or push a variant compressed with gzip")
     if layer.media_type not in _LAYER_TYPES:
-        raise _unsupported(f"{what} has a layer of the type {layer.media_type[:100]!r}", "check the reference")
+        raise _unsupported(f"{what} has the unsupported layer type {layer.media_type[:100]!r}", "check the reference")
 
 
 def _entries(entries: Sequence[Any], what: str) -> list[tuple[Platform, Descriptor]]:

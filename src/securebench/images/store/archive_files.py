@@ -89,7 +89,7 @@ class TarFiles:
                 self._links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), _name(member.link)))
 
     def take(self, name: str) -> Descriptor:
-        """Return the descriptor of a file, which was stored as a blob."""
+        """Return the descriptor of a file. The file is already stored as a blob."""
         wanted = posixpath.normpath(name)
         for _ in range(_MAX_LINKS):
             wanted = self._links.get(wanted, wanted)

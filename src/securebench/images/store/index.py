@@ -60,7 +60,8 @@ class Origin:
 class Listed:
     """An image of the index. ``reference`` is empty if the image has no name.
 
-    ``pending`` is the name of the import's work directory, and empty once the import has named or kept the image.
+    ``pending`` is the name of the import's work directory. It is empty once the import has named the image, or has
+    decided to keep it without a name.
     """
 
     manifest: Descriptor
@@ -208,7 +209,10 @@ def read_document(path: Path) -> bytes:
 
 @contextmanager
 def _detecting_damage(top: Path) -> Iterator[None]:
-    """Report a missing or malformed document as damage, but pass on errors of reading, which do not show damage."""
+    """Report a missing or malformed document as damage.
+
+    Pass on other read errors, because they do not prove damage.
+    """
     try:
         with explaining(top):
             yield

@@ -91,7 +91,7 @@ class StorePaths:
 
     @property
     def locks(self) -> Path:
-        """Lock files. That of an unpacked image also records its last use, size and fingerprint."""
+        """Lock files. The lock file of an unpacked image also records the image's last use, size and fingerprint."""
         return self.top / "locks"
 
     @property

@@ -2,7 +2,7 @@
 
 A killed process must not leave anything that looks finished. So unfinished work has its own directory, locked while
 its owner lives. An unlocked directory was left by a killed process: the next import or prune deletes it. If the
-directory belonged to an import, the images that this import neither named nor kept are removed, too.
+directory belonged to an import, images that this import added but neither named nor kept are removed, too.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class Trash:
 def _new_directory(places: StorePaths) -> tuple[Path, int]:
     """Create a work directory and return it with the descriptor that locks it. The caller holds the store's lock.
 
-    Abandoned directories are searched for only with the store's lock, so this one is not found before it is locked.
+    The search for abandoned directories also needs the store's lock. So it cannot find the new directory before this
+    function has locked it.
     """
     directory = places.work / secrets.token_hex(8)
     directory.mkdir(mode=0o700)

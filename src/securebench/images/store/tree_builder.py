@@ -51,9 +51,9 @@ _IMAGE_ERRORS: Final = frozenset(
 class TreeWalk(Resolver):
     """Opens directories below ``root`` and creates missing ones.
 
-    ``new`` contains the real paths that the current layer created; directories that are entered are added to it. Links
-    of this layer are followed, and links of the layers below are replaced with directories. ``made(path)`` is called
-    for each directory that is created.
+    ``new`` contains the real paths of entries that the current layer created, and of directories that it entered. This
+    class adds each directory that it enters. Links of this layer are followed, and links of the layers below are
+    replaced with directories. ``made(path)`` is called for each directory that is created.
     """
 
     def __init__(self, root: int, new: set[bytes], made: Callable[[bytes], None]) -> None:

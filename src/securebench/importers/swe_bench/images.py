@@ -32,7 +32,8 @@ class Image:
     """The image of an instance. ``recipe`` is ``None`` for an image from a registry.
 
     ``base_commit`` is the commit of the image's repository, or empty if it is not known in advance. ``absent`` are
-    tests that the image's source lacks or fails. ``differs`` lists differences from the authors' image, for the report.
+    tests that are missing from the image's source or fail with it. ``differs`` lists differences from the authors'
+    image, for the report.
     """
 
     name: str

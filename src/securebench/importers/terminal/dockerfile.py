@@ -37,7 +37,7 @@ _INSTALLED: Final = {
     "pip": re.compile(r"python3-pip|ensurepip|get-pip"),
     "python": re.compile(r"\bpython-is-python3\b"),
 }
-"""Patterns of the lines with which a Dockerfile installs such a program."""
+"""For each of these programs, a pattern that finds the lines with which a Dockerfile installs it."""
 
 _PYTHON_IMAGE = re.compile(r"(?:.*/)?(?:python|pypy)(?::|$|@)|securebench/python:")
 _PYTHON_PACKAGE = re.compile(r"\bpython3(?:\.\d+)?(?:-\w+)?\b")
@@ -85,7 +85,10 @@ def lacking(task: TerminalTask, facts: Dockerfile, base_images: Mapping[str, str
     for program, used in _PROGRAMS.items():
         places = [place for place, text in texts.items() if used.search(text)]
         if places and not _INSTALLED[program].search(steps):
-            where = "has it only if built from a registry's image: see docs/how-to/import-a-benchmark.md"
+            where = (
+                "contains this program only if the image was built from a registry's image: "
+                "see docs/how-to/import-a-benchmark.md"
+            )
             found.append(f"{program}, used by {' and '.join(places)}: {stand_in} {where}")
     return found
 
@@ -167,7 +170,7 @@ def _sources(found: Instruction) -> Iterator[str]:
 
 
 def _mounted(found: Instruction) -> Iterator[str]:
-    """Yield the sources in the context that a RUN bind-mounts."""
+    """Yield the paths in the build context that a RUN instruction bind-mounts."""
     for mount in _MOUNT.findall(" ".join(found.flags)):
         options = {key: value for key, _, value in (pair.partition("=") for pair in mount.split(","))}
         if options.get("type", "bind") == "bind" and "from" not in options:

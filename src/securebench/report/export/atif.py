@@ -21,7 +21,7 @@ _THEN: Final = "repeat the export"
 
 
 def write_atif(run: RecordedRun, directory: Path) -> int:
-    """Write the trajectory of each trial that has one into ``directory``. Return the number of trajectories.
+    """Write to ``directory`` the trajectory of each trial that has one. Return the number of trajectories.
 
     The first step is the task, as far as the record has it. Token counts and cost are those of the record.
     Raises :class:`StorageError`, and the errors of :meth:`RecordedRun.records` and :meth:`RecordedRun.trajectory`.

@@ -96,7 +96,7 @@ WEAK: Final[Mapping[Assurance, str]] = MappingProxyType(
         Assurance.MODEL_GRADED: "graded by a model",
     }
 )
-"""How summaries describe passes that the candidate could have forged, or whose judge it could have influenced."""
+"""How summaries describe weak passes. The candidate could have forged such a pass, or influenced its judge."""
 
 
 def assurance_of(metadata: Mapping[str, Any]) -> Assurance:
@@ -225,8 +225,9 @@ class TaskRecord:
 def candidate_fields(
     candidate: CandidateArtifact | None, text: str | None, *, redacted: bool = False
 ) -> dict[str, JsonValue]:
-    """Return the candidate fields. The field for the candidate's kind has its text, or the digest of a workspace.
+    """Return the candidate fields.
 
+    The field for the candidate's kind contains ``text`` or, for a workspace, the digest of the workspace.
     ``redacted`` means that ``text`` is not the complete candidate, because it was redacted or clipped.
     """
     fields: dict[str, JsonValue] = {

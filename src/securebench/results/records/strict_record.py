@@ -196,9 +196,9 @@ def _require_failure(record: Mapping[str, Any], status: VerificationStatus) -> N
 
 
 def contradiction(record: Mapping[str, Any]) -> str:
-    """Return how a record that :func:`read_record` returned contradicts itself; empty if it does not.
+    """Return how a record contradicts itself, or an empty string if it does not.
 
-    Records of versions before 4 may contradict themselves.
+    The record must be one that :func:`read_record` returned. Records of versions before 4 may contradict themselves.
     """
     return next(chain(_candidate_contradictions(record), _verifier_contradictions(record)), "")
 
@@ -219,7 +219,7 @@ def _candidate_contradictions(record: Mapping[str, Any]) -> Iterator[str]:
 def _verifier_contradictions(record: Mapping[str, Any]) -> Iterator[str]:
     status, judged = VerificationStatus(record["verification_status"]), "verifier_metadata" in record
     if any((name in record) is not judged for name in (*_VERIFIER, "assurance")):
-        yield "'assurance' and the verifier's output must all be present or all be absent"
+        yield "'assurance' and the fields of the verifier's output must be either all present or all absent"
     verifier = record["provenance"].get("verifier")
     if (status is VerificationStatus.PENDING) is not (verifier is None) and "failure_reason" not in record:
         yield f"the status is {status.value!r}, which contradicts 'provenance.verifier'"

@@ -140,9 +140,9 @@ class Closing:
             if number != found[name]
         ]
         if self.last != tally.last:
-            problems.append("the hash of the last record differs from the one in the closing")
+            problems.append("the hash of the last record differs from the hash in the section 'closing' of run.json")
         if self.candidates_root != candidates_root(tally.candidates):
-            problems.append("the candidates of the records differ from those in the closing")
+            problems.append("the candidates of the records differ from those in the section 'closing' of run.json")
         return problems
 
 

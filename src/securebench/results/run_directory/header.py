@@ -1,4 +1,4 @@
-"""``run.json``: the description of a run, and the check whether ``--resume`` may continue it."""
+"""``run.json``: the description of a run, and the check that ``--resume`` may continue it."""
 
 from __future__ import annotations
 
@@ -164,9 +164,9 @@ class RunHeader:
 
     @property
     def run_digest(self) -> str:
-        """The digest of ``decisive`` without what may grow (see :func:`constant`).
+        """The digest of ``decisive``, without the parts that may grow when the run is resumed (see :func:`constant`).
 
-        Records contain it as ``provenance.run``.
+        Records contain this digest as ``provenance.run``.
         """
         return value_digest(expressible(constant(self.decisive)))
 

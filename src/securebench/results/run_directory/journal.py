@@ -61,7 +61,8 @@ class Journal:
     def append(self, record: TaskRecord) -> RecordEntry:
         """Write ``record`` to disk.
 
-        Raises :class:`StorageError`, or ``ValueError`` if its trial already has a record. The file is then unchanged.
+        Raises :class:`StorageError`. Raises ``ValueError`` if the trial already has a record. After either error, the
+        file is unchanged.
         """
         line = record.line(self._sequence, self._last)
         entry = read_entry(line)

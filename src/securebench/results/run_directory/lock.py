@@ -63,7 +63,8 @@ def reading(directory: Path) -> Iterator[None]:
 class RunLock:
     """An exclusive lock on a directory; a context manager.
 
-    Raises :class:`ConfigError` if another process holds it or the file system has no locks, and :class:`StorageError`.
+    Raises :class:`ConfigError` if another process holds the lock or the file system has no locks. Raises
+    :class:`StorageError` if the directory cannot be opened, locked or written.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -99,7 +99,7 @@ class RecordFiles:
         self.tally = RecordTally(header.genesis)
 
     def __iter__(self) -> Iterator[RecordLine]:
-        """Yield the lines of both files. Call it once."""
+        """Yield the lines of both files. Iterate only once."""
         tally, attempts = self.tally, Counter[TrialId]()
         current: set[TrialId] = set()
         tasks: set[str] = set()

@@ -1,4 +1,8 @@
-"""Check that a resumed run is still the same run: some decisive values may grow, all others must be equal."""
+"""Check that a resumed run is still the same run.
+
+The values in ``decisive`` must be equal, with three exceptions. There may be more trials. The task limit may be higher
+or removed. There may be builds of the agent program for other platforms.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +102,7 @@ def _builds(decisive: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _trials(decisive: Mapping[str, Any]) -> int:
-    """Return the number of trials of each task; 0 if it is missing or not a number."""
+    """Return the number of trials of each task; 0 if ``decisive`` contains no such number."""
     trials = decisive.get("trials")
     return trials if type(trials) is int else 0
 

@@ -87,9 +87,9 @@ def sealed_content(directory: Path, kind: CandidateKind, digest: str) -> SealedC
 def sealed_bytes(directory: Path, kind: CandidateKind, digest: str) -> Iterator[Iterator[bytes]]:
     """Open a sealed candidate of a run that may come from a stranger, and yield its bytes in pieces.
 
-    The bytes are not checked against ``digest``. Raises :class:`ConfigError`: ``candidate-not-stored``,
-    ``file-not-regular``, or ``candidate-altered`` if there are too many bytes or the ``with`` block raises
-    :class:`ImageError`.
+    The bytes are not checked against ``digest``. Raises :class:`ConfigError` (``candidate-not-stored``,
+    ``file-not-regular``, ``candidate-altered``). The candidate counts as altered if it has too many bytes, or if the
+    ``with`` block raises :class:`ImageError`.
     """
     location = _location(directory, digest)
     try:

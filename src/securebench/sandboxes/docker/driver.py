@@ -38,7 +38,10 @@ __all__ = ["DockerDriver", "DockerSandbox"]
 _log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 60.0
-"""Seconds for which closing waits for removals. The next run removes what is left then."""
+"""The maximum time in seconds that a driver waits for the removal of all its sandboxes.
+
+The next run removes any that are left.
+"""
 
 RUN_LABEL = "securebench.run"
 DRIVER_LABEL = "securebench.driver"

@@ -25,8 +25,10 @@ _READ = 64 * 1024
 _HEADER = 8
 _STREAMS = {1: Stream.STDOUT, 2: Stream.STDERR}
 _WRITE_SLICE_MS = 100
-"""Milliseconds after which a blocked writer checks whether the process was killed, because shutting down the local end
-of a Unix socket does not wake a thread that waits to write."""
+"""The interval in milliseconds at which a blocked writer checks whether the process was killed.
+
+The check is needed because shutting down the local end of a Unix socket does not wake a thread that waits to write.
+"""
 _CHECK_SECONDS = 1.0
 """Seconds without output after which the driver asks the engine whether the container of an exec is still running."""
 

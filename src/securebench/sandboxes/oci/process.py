@@ -40,7 +40,7 @@ _NOT_EXECUTABLE = 126
 _SIGKILLED = 137
 
 _EXIT_NOTICE_SECONDS = 10.0
-"""Seconds to wait for the report of a sandbox's exit after the runtime of a command in the sandbox has failed."""
+"""Seconds to wait for the report that a sandbox has exited, after the runtime process of a command failed."""
 
 _HAS_ENDED = re.compile(r"/status`: No such file|the container `[^`]*` is not running|in a stopped container")
 """Messages of crun and runc for a command in a container whose first process has just exited.
@@ -98,7 +98,8 @@ def pipes_to_pass_on() -> Iterator[Pipes]:
 class OciStreams(ProcessStreams):
     """Stdin, stdout and stderr of a process, as pipes.
 
-    The output ends when both streams are closed or the process has exited, even if it left other processes running.
+    The output ends when stdout and stderr are both closed, or when the process has exited. It ends even if the process
+    left other processes running.
     """
 
     def __init__(self, pipes: Pipes, handle: ProcessHandle, stdin: bytes = b"") -> None:
@@ -279,9 +280,9 @@ class OciProcess(BoundedProcess["OciStreams"]):
         """Return the exit code. Raises :class:`InfrastructureError` for failures of the machine or the runtime.
 
         Processes in a sandbox can end the sandbox, or crash gVisor's kernel. The command is then killed with the
-        sandbox, and the command's runtime cannot report an exit code. This counts as a SIGKILL of the command if
-        the container had started and has exited, unless the machine caused the exit. Otherwise it counts as a failure
-        of the machine or the runtime.
+        sandbox, and the command's runtime cannot report an exit code. If the container had started and has exited, and
+        the machine did not cause the exit, this counts as a SIGKILL of the command. In all other cases, it counts as a
+        failure of the machine or the runtime.
         """
         try:
             return _reported_exit_code(report, command=self._handle.is_command)

@@ -4,13 +4,14 @@
   cgroups.
 * **runc** reads the seccomp profile as text and compiles it each time. As root it creates its own cgroups.
 * **runsc** (gVisor) is a kernel in user space, without a network. Like crun, it is started in the sandbox's cgroups.
-  Its network stack does not see sockets that listen in its network namespace. It could use the host's stack only if the
-  user who starts it were mapped into the sandbox, and root never is. So it does not support forwarded ports.
+  Its network stack does not see sockets that listen in its network namespace. To use the host's stack, the user who
+  starts runsc would have to be mapped into the sandbox. Root is never mapped. So runsc does not support forwarded
+  ports.
 
 The standard streams belong to the sandbox, so runtimes write their messages to a log. For ``run``, it is ``log`` in the
-bundle; for ``exec``, it is next to the process document and has the document's name with ``.log``. An error in the log
-means that the command never ran, whatever the exit code is, unless the container has exited meanwhile. The pid of the
-started process is written next to the log, to ``pid`` or a file whose name ends in ``.pid``.
+bundle; for ``exec``, it is next to the process document and has the document's name with ``.log``. If the log contains
+an error and the container has not exited meanwhile, the command never ran. The exit code does not matter. The pid of
+the started process is written next to the log, to ``pid`` or a file whose name ends in ``.pid``.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ class OciRuntime:
 
     @property
     def copies_itself(self) -> bool:
-        """Whether the runtime copies itself and runs from that copy, unless it already runs from a sealed copy."""
+        """Whether the runtime makes a copy of itself and runs from the copy.
+
+        It makes no copy if it already runs from a sealed one.
+        """
         return self.name == "crun"
 
     @property
@@ -159,9 +163,10 @@ class OciRuntime:
     def enters_networks(self) -> bool:
         """Whether the runtime can enter an existing network namespace. Otherwise it has to be started in the namespace.
 
-        runc can do so for ``run``. For ``exec``, it enters the user namespace first, where it has no privilege over the
-        network namespace. An ordinary user's crun has the same problem without cgroups. It is then started in a new
-        user namespace, in which the sandbox's processes are counted.
+        runc can enter the namespace for ``run``, but not for ``exec``. For ``exec``, it enters the user namespace
+        first, and there it has no privilege over the network namespace. An ordinary user's crun has the same problem
+        if there are no cgroups: then it is started in a new user namespace, in which the sandbox's processes are
+        counted.
         """
         return self.name != "runc" and not (self.rootless and self.limits_itself)
 

@@ -217,7 +217,7 @@ class OciContainer:
     def _chown(self, pipes: Pipes) -> None:
         """Make the sandbox's user the owner of the streams, so that programs can reopen them as ``/dev/stdout``.
 
-        Do nothing if this process does not run as root. runc does this itself, unless it detaches.
+        Do nothing if this process does not run as root. runc changes the owner itself, unless it detaches.
         """
         uids, gids = identity_map(self._spec.user, self._context.ids)
         for descriptor in pipes.remote if os.geteuid() == 0 else ():

@@ -52,7 +52,10 @@ class Started:
 
 
 class WarmPool:
-    """Warm containers. Their number never exceeds the largest number in use at the same time so far. Thread-safe."""
+    """Warm containers. Thread-safe.
+
+    The pool never holds more containers than have been in use at the same time.
+    """
 
     def __init__(self) -> None:
         self._changing = threading.Lock()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KILL: Final = "kill"
-"""The key of a driver's frame that ends the whole sandbox of a process."""
+"""The key of a frame with which a driver ends the whole sandbox of a process."""
 
 LIMIT: Final = "limit"
 """The key of a driver's frame with a new time limit in seconds.
@@ -87,8 +87,8 @@ class ProcessReport:
     the machine, and not the sandbox, caused the exit. Otherwise it is empty.
 
     For a container whose changes are collected, ``collected`` is ``changed``, ``unchanged``, ``replaced`` or an error
-    message. ``opaque`` is the extended attribute of a directory that hides the image's entries, and ``whole`` is true
-    if the collected directory or one above it has that attribute.
+    message. ``opaque`` is the name of an extended attribute. A directory with this attribute hides the image's entries.
+    ``whole`` is true if the collected directory or one above it has this attribute.
     """
 
     failed: str = ""

@@ -130,8 +130,8 @@ def available_cores(mounts: str | None = None, own: str | None = None) -> float:
 def _memory_groups(mounts: str | None, own: str | None) -> Iterator[tuple[int, int]]:
     """Yield the memory limit of each cgroup that has one, and the memory that the cgroup uses, both in bytes.
 
-    In cgroup version 1, a huge number means that there is no limit. The used memory does not include cached
-    files that were not accessed lately: the kernel drops them when it needs the memory.
+    In cgroup version 1, a huge number means that there is no limit. The used memory does not include cached files that
+    were not accessed recently: the kernel drops them when it needs the memory.
     """
     for version, group in _groups("memory", mounts, own):
         names = ("limit_in_bytes", "usage_in_bytes", "total_inactive_file")
@@ -143,7 +143,10 @@ def _memory_groups(mounts: str | None, own: str | None) -> Iterator[tuple[int, i
 
 
 def _groups(controller: str, mounts: str | None, own: str | None) -> Iterator[tuple[int, Path]]:
-    """Yield the version (1 or 2) and path of this process's cgroup for ``controller``, and of its visible parents."""
+    """Yield this process's cgroup for ``controller`` and the visible parents of this cgroup.
+
+    Each is given by its version (1 or 2) and its path.
+    """
     mounts = _read(Path("/proc/self/mountinfo")) if mounts is None else mounts
     own = _read(Path("/proc/self/cgroup")) if own is None else own
     paths = {controllers: path for _, controllers, path in (line.split(":", 2) for line in own.splitlines())}

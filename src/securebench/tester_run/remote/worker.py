@@ -208,7 +208,7 @@ class RemoteTrialWorker(RemoteWorker):
     def _kept(self, kind: str, digest: str) -> Path:
         """Return the path of received files or of a candidate.
 
-        Workers do not share candidates, because each worker removes a candidate as soon as it has sealed it.
+        Each worker has its own candidates, because a worker removes each candidate that it has sealed.
         """
         return (self._place if kind == CANDIDATE else self._content) / digest
 

@@ -247,7 +247,7 @@ def attributes(root: Path) -> None:
 
 @_trap("H20", SEALED)
 def deleted_but_open(root: Path) -> None:
-    """Delete a large file while it is open. As a program, also leave a process that keeps it open."""
+    """Delete a large file while it is open. If this module runs as a program, leave a process that keeps it open."""
     (root / "work").write_text("content")
     with (root / "big").open("wb") as file:
         file.write(bytes(64 * 1024 * 1024))

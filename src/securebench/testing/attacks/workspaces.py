@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 CHECKER: Final = """\
 import ctypes, json, os, random, subprocess, sys
-ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: nobody of this user traces or reads this process
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: no process of this user can trace or read this one
 CANARY = "{canary}"
 numbers = [random.randrange(10**9) for _ in range(5)]
 try:

@@ -53,9 +53,10 @@ module.main()
 
 
 class AttemptOutcome(StrEnum):
-    """The outcome of an attempt. ``contained``: it failed, is not for this machine, or a limit or signal ended it.
+    """The outcome of an attempt.
 
-    ``reached``: a part of the kernel that was often used to escape can be called, which alone gains nothing.
+    ``contained``: the attempt failed, does not apply to this machine, or was ended by a limit or a signal.
+    ``reached``: the sandbox can call a part of the kernel that has often been used for escapes. This is not an escape.
     ``unknown``: the attempt was not begun, or it gave no answer and is not ``contained``.
     """
 

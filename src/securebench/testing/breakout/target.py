@@ -42,9 +42,9 @@ class HostEvidence:
 
 
 EVIDENCE: Final = (
-    HostEvidence("the file of the host, afterwards", "the host's files written", "I18"),
+    HostEvidence("a file of the host, afterwards", "the host's files written", "I18"),
     HostEvidence("the host's kernel settings, afterwards", "settings of the kernel changed", "I18"),
-    HostEvidence("the process of the host, afterwards", "the host's processes ended", "A05"),
+    HostEvidence("a process of the host, afterwards", "the host's processes ended", "A05"),
     HostEvidence("remaining processes, afterwards", "a process that survives the sandbox", "L10"),
     HostEvidence("SecureBench's memory, afterwards", "SecureBench made to run out of memory", "L17"),
 )

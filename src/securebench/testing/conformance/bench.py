@@ -159,7 +159,10 @@ class CheckRegistry:
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """The result of one check. ``problem`` says why it failed, ``skipped`` why it was not run. Else they are empty."""
+    """The result of one check.
+
+    ``problem`` says why the check failed. ``skipped`` says why it was not run. Each is empty if it does not apply.
+    """
 
     check: Check
     problem: str = ""

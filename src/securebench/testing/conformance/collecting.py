@@ -75,7 +75,7 @@ def names_are_bytes(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.IMAGE_TREE)
 def a_replaced_directory_loses_its_files(bench: Bench) -> None:
-    """A directory that was removed and recreated contains only its new files; a file or link may replace it."""
+    """A directory that was removed and replaced by a directory, file or link is collected without its old files."""
     for change, entries in {
         "directory": {b"mime": ("directory", 0, 0, b""), b"mime/only": _file(b"only")},
         "directory to file": {b"mime": _file(b"file")},
@@ -190,7 +190,7 @@ def nothing_is_collected_too_early_or_too_late(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.IMAGE_TREE)
 def uncollectable_directories_are_rejected(bench: Bench) -> None:
-    """Only ephemeral, writable sandboxes can collect: either ``/``, or an image directory that overlaps no mount."""
+    """Only ephemeral, writable sandboxes collect, and only ``/`` or an image directory that overlaps no mount."""
     path = _library(bench)
     refused = partial(_require_no_sandbox, bench)
     for other in ("/tmp", "relative", f"{path}/", f"{path}/../email", "/no/such", f"{path}/message.py", "/proc"):  # noqa: S108 - refused

@@ -54,7 +54,7 @@ def the_first_process_has_no_other_variables(bench: Bench) -> None:
     """If the environment of a sandbox's first process is readable, it has only variables of the spec (J15)."""
     allowed = {f"{name}={value}" for name, value in BASE_ENVIRONMENT.items()}
     found = set(bench.facts()["first_environment"])
-    require(found <= allowed, f"more variables in /proc/1/environ: {sorted(found - allowed)}")
+    require(found <= allowed, f"unexpected variables in /proc/1/environ: {sorted(found - allowed)}")
 
 
 @CHECKS
@@ -121,7 +121,7 @@ def a_writable_root_is_opt_in(bench: Bench) -> None:
 
 @CHECKS.needing("file-owners")
 def others_files_cannot_be_written(bench: Bench) -> None:
-    """On a writable root, an ordinary user cannot write to root's files."""
+    """On a writable root file system, an ordinary user cannot write to files of the root user."""
     for path in ("/etc/passwd", "/x"):
         require_equal(bench.output("write", path, "", read_only=False), "EACCES", f"writing {path}")
 

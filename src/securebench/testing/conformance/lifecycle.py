@@ -173,7 +173,7 @@ def a_mount_of_nothing_is_refused(bench: Bench) -> None:
 
 @CHECKS
 def a_mount_over_the_kernels_files_is_refused(bench: Bench) -> None:
-    """Mounts are rejected if their target is ``/``, relative, in a kernel file system or has ``..`` (I02, I18)."""
+    """A mount target is rejected if it is ``/``, is relative, is in a kernel file system or has ``..`` (I02, I18)."""
     source = bench.shared()
     for target in ("/", "/proc", "/sys/fs/cgroup", "/dev/shm", "relative", "/a/../etc"):  # noqa: S108 - refused anyway
         mounts = (Mount(source, target),)

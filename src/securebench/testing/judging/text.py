@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.base import TextVerifier, VerificationResult, VerifyContext
 
 NO_CONTEXT = cast("VerifyContext", None)
-"""No context: text verifiers need none, except for a judge model. Reading a field of the context raises an error."""
+"""No context: text verifiers need one only to use a judge model. Reading a field of the context raises an error."""
 
 
 def verdict(

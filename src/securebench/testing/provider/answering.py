@@ -123,7 +123,10 @@ class Answering:
                 self._keys.update(filter(None, [key_of(received.headers)]))
 
     def _gateway_request(self, conversation: ModelConversation) -> ModelRequest:
-        """Describe a request of the gateway. Its number is that of the agent's latest request, or 0."""
+        """Describe a request that the gateway itself makes.
+
+        The request gets the number of the agent's latest request, or 0 if the agent has made none.
+        """
         with self._lock:
             return ModelRequest(self._numbers, 1, conversation)
 

@@ -75,7 +75,10 @@ def objects(value: object) -> list[dict[str, Any]]:
 
 
 def user_texts(messages: list[dict[str, Any]]) -> tuple[str, ...]:
-    """Return the texts of the user's messages. Messages without text, such as those with only results, are left out."""
+    """Return the texts of the user's messages.
+
+    Messages without text, such as those that contain only tool results, are left out.
+    """
     return tuple(filter(None, (text_of(one.get("content")) for one in messages if one.get("role") == "user")))
 
 

@@ -158,7 +158,7 @@ def cheat_events() -> Script:
 
 
 def attack_everything(targets: Targets) -> Script:
-    """Make all attempts of :func:`attack` except those on the budget."""
+    """Make all attempts of :func:`attack`, except those to exceed the budget."""
     return (attack(targets=targets), Say("I tried."))
 
 

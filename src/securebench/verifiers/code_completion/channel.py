@@ -75,7 +75,10 @@ _TEXTS: Final = {
 
 
 class ChannelEndedError(Exception):
-    """No more frames are received from a side: see ``end``. ``exit_code`` is set if its process has exited."""
+    """No more frames are received from the process at the other end of the channel.
+
+    ``end`` is the reason. ``exit_code`` is set if the process has exited.
+    """
 
     def __init__(self, end: End, exit_code: int | None = None) -> None:
         super().__init__(end.value)

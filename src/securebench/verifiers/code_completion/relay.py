@@ -31,8 +31,8 @@ _REASONS: Final[Mapping[str, str]] = {
         "expected value before the call"
     ),
     notes.BROAD_EXCEPTION: (
-        "an exception class of the candidate is AssertionError or a base of AssertionError: a test that catches the "
-        "class would hide failed asserts"
+        "the candidate provides AssertionError or one of its base classes as an exception class: a test that catches "
+        "this class would hide failed asserts"
     ),
     notes.UNITTEST: "a unittest or doctest run failed, and the tests did not use its result",
     notes.BUILTIN: (
@@ -68,14 +68,17 @@ WHEN_ANSWERING: Final = frozenset({REQUEST, REPLY, FAILED})
 WHEN_JUDGING: Final = frozenset({REQUEST, REPLY, VERDICT, END})
 """The frames that are accepted from the tests' side. Only this side may send a verdict.
 
-The two sets above are for the candidate's side: until the candidate is loaded, and after that.
+The two sets above are for the candidate's side: the first until the candidate is loaded, the second after that.
 """
 
 DEFAULT_TOTAL_SECONDS: Final = 60.0
 """The time limit of a task without ``environment.timeout_seconds``: twenty times what the slowest honest tests need."""
 
 DEFAULT_CALL_SECONDS: Final = 10.0
-"""The time limit of one call if the task sets no timeout, so that a hanging candidate does not take a minute."""
+"""The time limit of one call if the task sets no timeout.
+
+It ends a candidate that hangs in a call long before :data:`DEFAULT_TOTAL_SECONDS`.
+"""
 
 _ENDS: Final[Mapping[End, tuple[FailureReason, str]]] = {
     End.EXITED: (FailureReason.CANDIDATE_CRASHED, "the candidate's process exited before the tests finished"),

@@ -1,6 +1,6 @@
-"""Run a judgement: start its sandboxes in parallel, send the programs, and always close the sandboxes afterwards.
+"""Run a judgement: start its sandboxes in parallel, send the programs, and close the sandboxes afterwards.
 
-The sandbox of the tests may be kept for another task instead.
+The sandboxes are closed after an error, too. Only the sandbox of the tests may be kept for another task.
 """
 
 from __future__ import annotations

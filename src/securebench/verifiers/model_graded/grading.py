@@ -3,7 +3,7 @@
 A reply is valid if it is exactly the JSON object that the prompt asks for, possibly in a code block. After an invalid
 reply, the judge is asked again. A response may provoke a judge into replies of any kind. So if the judge gives no valid
 reply, it is asked to grade a control: a response that no judge can misunderstand. If the judge grades the control, but
-still not the response, the response is the cause and fails. If the judge cannot grade the control either, it is
+still not the response, the response is the cause and fails. If the judge cannot grade the control either, the judge is
 unusable, and there is no verdict.
 """
 

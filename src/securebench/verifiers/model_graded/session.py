@@ -41,7 +41,8 @@ class JudgeSession(ABC):
         """Ask the judge, and return its reply. Raises :class:`EgressError` and :class:`ProviderError`.
 
         If the provider refuses the request, or keeps failing on it, the reply has a ``trouble``, because the response
-        to be graded may be the cause. If the provider fails on the control, an error is raised.
+        to be graded may be the cause. If ``is_control``, SecureBench itself wrote the response in the prompt, so an
+        error is raised instead.
         """
 
     def close(self) -> Mapping[str, JsonValue]:

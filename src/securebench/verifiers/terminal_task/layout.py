@@ -54,7 +54,10 @@ _PLACE: Final = VisibilityAwareMaterializer(Component.TEST_SANDBOX)
 
 @dataclass(frozen=True, slots=True)
 class CheckLayout:
-    """The directories of a check. ``covers`` are the paths in ``inputs`` to mount over the workspace, with digests."""
+    """The directories of a check.
+
+    ``covers`` lists the paths in ``inputs`` that are mounted over the workspace, each with its digest.
+    """
 
     workspace: WritableDirectory
     inputs: Path

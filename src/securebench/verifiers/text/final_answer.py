@@ -59,7 +59,7 @@ _ANSWER_KEY: Final = re.compile(
 _RIVAL_KEY: Final = re.compile(
     r"answer|correct|right|wrong|valid|true|false|alternativ|other|guess|candidate|second|retract|actual", re.IGNORECASE
 )
-"""Keys of other answers, or of a statement that the answer is wrong, in the same JSON object."""
+"""Keys in the same JSON object that may hold another answer, or a statement that the answer is wrong."""
 
 _UNIT_KEY: Final = re.compile(r"units?|currency|scale", re.IGNORECASE)
 _APPLIED: Final = re.compile(

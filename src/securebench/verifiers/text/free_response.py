@@ -1,6 +1,7 @@
 """Free response: the text meets a ``contains_any`` rubric, or a judge model grades it.
 
-Rejected phrases are found in confusable spellings and with other characters between letters (:func:`says_any`).
+Rejected phrases are found even if they are spelled with confusable characters or split by other characters
+(:func:`says_any`).
 """
 
 from __future__ import annotations

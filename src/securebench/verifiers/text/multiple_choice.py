@@ -211,7 +211,10 @@ def _in_a_sentence(answer: str, choices: Sequence[str], question: frozenset[str]
 
 
 def _as_a_result(answer: str, choices: Sequence[str]) -> frozenset[int]:
-    """Return the choice that equals the result of an equation. Empty if ``answer`` has a label or another choice."""
+    """Return the choice that equals the result of the equation in ``answer``.
+
+    Returns an empty set if there is no such choice, or if ``answer`` also has a label or another choice.
+    """
     result = unwrapped(result_of(answer))
     if result == answer or strict_decimal(normalize_text(result)) is None or _labels_in(answer, choices):
         return frozenset()

@@ -122,7 +122,10 @@ def parse_number(word: str) -> Number | None:
 
 
 def read_number(answer: str, question: Question) -> Number | None:
-    """Return the only number in ``answer``, if the words around it are filler and its unit. Otherwise ``None``."""
+    """Return the only number in ``answer``.
+
+    Returns ``None`` if there is no number or more than one, or if the words around it are not just filler and its unit.
+    """
     figures = with_figures(answer) if question.is_for_a_number else answer
     figures = _UNIT_POWER.sub(lambda power: "\xb2\xb3"[int(power[1]) - 2], figures)
     exact = _ROUNDING.sub(_rounded, plain(_POWER_OF_TEN.sub(_as_exponent, _LOOSE_GROUP.sub(",", figures))))
@@ -236,7 +239,7 @@ def is_same_number(given: Number, wanted: Number, tolerance: Fraction | None) ->
 
 
 def ends_in_another_number(remark: Iterable[str], number: Number, question: Question) -> bool:
-    """Return whether the last sentence of ``remark`` that contains numbers lacks ``number``.
+    """Return whether ``number`` is missing from the last sentence of ``remark`` that contains numbers.
 
     A calculation with only numbers of the question is ignored, as in ``42 (7 trays x 6 rolls)``.
     """

@@ -56,10 +56,10 @@ MAX_OTHER_WORDS: Final = 24
 """The maximum number of words around the accepted answer. A text with more is a discussion, not an answer."""
 
 _FEW_WORDS: Final = 3
-"""The minimum number of words in the description of an answer that is not a name.
+"""If an answer is not a name, a description of it must have at least this many words.
 
-An article at the start of the description is not counted. A shorter description could be another answer, unless it
-begins with a preposition.
+An article at the start of the description is not counted. A shorter text could be another answer, unless it begins with
+a preposition.
 """
 
 _GOVERNED: Final = 3
@@ -318,10 +318,10 @@ class Phrase:
 
 
 def _begins_a_description(spoken: list[str], *, is_name: bool) -> bool:
-    """Return whether ``spoken`` looks like a description.
+    """Return whether ``spoken`` looks like a description of the accepted phrase.
 
-    The rules are looser if the phrase is a name (``is_name``): a second answer would be a name, too, and the caller
-    recognizes names by their capital letters.
+    The rules are looser if the phrase is a name (``is_name``). A second answer would then be a name, too, and the
+    caller finds other names by their capital letters.
     """
     first, rest = spoken[0], spoken[1:]
     if first in PREPOSITIONS:

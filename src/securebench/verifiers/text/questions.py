@@ -49,7 +49,7 @@ _ROUNDED: Final = re.compile(r"\b(?:round(?:ed)?|nearest|approximate(?:ly)?|abou
 _MONEY: Final = next(scale for scale in SCALES if "dollar" in scale)
 _POWERS: Final = frozenset({"square", "cubic", "sq", "cu"})
 _DOUBTFUL: Final = (DISBELIEF | (DOUBTS - SHARED_WORDS)) - HEDGES
-"""Words of doubt that are the unit of a number only if the question has them: ``1 mistake``."""
+"""Words of doubt. After a number, such a word is a unit (``1 mistake``) only if the question contains the word."""
 _NEVER_UNITS: Final = NOT_UNITS | NEGATIONS | HEDGES | _DOUBTFUL
 """Words that are not the unit of a number before them, unless :meth:`Question.counts` accepts them."""
 
@@ -112,9 +112,10 @@ class Question:
 
     @cached_property
     def _asked(self) -> frozenset[str]:
-        """Words of the asking sentence, such as ``more``, that an answer may repeat.
+        """Words, such as ``more``, from the sentence that asks the question. An answer may repeat them.
 
-        In an answer to any other question, they are not accepted, because they change the meaning of a number.
+        If that sentence does not contain such a word, an answer must not use the word, because it changes the meaning
+        of a number.
         """
         if self.words & HEDGES:
             return frozenset()

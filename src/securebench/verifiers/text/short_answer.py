@@ -88,7 +88,7 @@ class ExpectedAnswer:
 class ShortAnswerVerifier(TextVerifier):
     """Judges by ``accepted_answers`` and ``tolerance`` (hidden). Words of ``question`` (public) may surround an answer.
 
-    If all accepted answers are JSON numbers, the default tolerance is 0: values are compared, and not digits.
+    If all accepted answers are JSON numbers, the default tolerance is 0: values are compared, not digits.
     """
 
     family = "short_answer"
@@ -112,7 +112,7 @@ class ShortAnswerVerifier(TextVerifier):
 
 
 def judge_short_answer(text: str, expected: ExpectedAnswer) -> TextVerdict:
-    """Judge the final answer of ``text`` by an exact match, then as a number, then as words with filler."""
+    """Judge the final answer of ``text``: first by an exact match, then as a number, then as words, ignoring filler."""
     if _is_exact(text, expected):
         return TextVerdict.passing("exact")
     found = readings(text)

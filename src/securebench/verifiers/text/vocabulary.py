@@ -256,7 +256,7 @@ SHARED_WORDS: Final = _words("second another other could might may choose select
 """Words of doubt that also occur in calculations: ``another 2 hours``."""
 
 OTHER_ANSWERS: Final = _words("worst least misleading opposite lie half twice double triple nobody")
-"""Words before a cue that announce something other than the final answer: ``the worst answer is``."""
+"""Words before a cue. The cue then announces something other than the final answer: ``the worst answer is``."""
 
 VERDICTS: Final = _words("sure certain correct right true think believe answer answers option choice")
 """Words that, together with a negation, take an answer back: ``I am not sure``. Alone, they deny nothing."""
@@ -267,7 +267,7 @@ DISBELIEF: Final = _words(
 """Words of a sentence that announces an answer in order to deny it: ``It is a lie: the answer is``."""
 
 ANNOUNCEMENTS: Final = _words("it it's this that that's following next below")
-"""Words that refer to the answer that follows, in a sentence that denies it: ``This is wrong:``."""
+"""Words that refer to an answer that follows. They show that a sentence denies this answer: ``This is wrong:``."""
 
 OTHER_CHOICES: Final = _words(
     "first second third fourth fifth last latter former other others next previous above below both all same"

@@ -71,7 +71,7 @@ _CALCULATION: Final = re.compile(r"<<[^<>\n]*>>(?=[$.\d])")
 """GSM8K's calculator annotations, right before their result: ``5*4=<<5*4=20>>20``."""
 
 _LOOSE_STOP: Final = re.compile(r"(?<=\S)[ ]+([.,;:])(?=\s|$)")
-"""Punctuation after spaces, which may have replaced a dollar sign: ``$5$.`` becomes ``5 .``, and then ``5.``."""
+"""Punctuation after spaces. The spaces may have replaced a dollar sign: ``$5$.`` becomes ``5 .``, and then ``5.``."""
 
 _ESCAPED_DOLLAR: Final = "\ue000"
 _MAX_NESTING: Final = 8
@@ -199,7 +199,7 @@ def is_denied(lead: str, *, shared: bool = True) -> bool:
 
 
 def _announces_a_denial(found: set[str], *, colon: bool) -> bool:
-    """Return whether the words ``found`` in the sentence before an answer deny it: ``It is a lie:``."""
+    """Return whether ``found``, the words of the sentence before an answer, deny the answer: ``It is a lie:``."""
     if not (colon or "following" in found):
         return False
     denies = found & DISBELIEF or (found & NEGATIONS and found & VERDICTS)

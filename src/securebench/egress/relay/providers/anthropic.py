@@ -73,10 +73,10 @@ _ALIASES: Final = {line: (line,) for line in _LINES} | {
 """Each alias, and the model lines (such as ``opus``) from which Claude Code chooses, depending on its version."""
 
 _LONG_CONTEXT: Final = "[1m]"
-"""A suffix of model names that only Claude Code understands: it removes the suffix and requests a beta."""
+"""A suffix of model names that only Claude Code understands. Claude Code removes it and requests a beta feature."""
 
 _CLIENT_TOOL: Final = re.compile(r"(?:bash|computer|memory|text_editor|tool_search_tool_(?:bm25|regex))_\d{8}")
-"""Types of two kinds of tools: those that the provider defines and the agent runs, and those that search the request's
+"""Matches the ``type`` of tools that the provider defines and the agent runs, and of tools that search the request's
 tools."""
 _PROVIDER_TOOL: Final = re.compile(r"(?:code_execution|web_fetch|web_search)_\d{8}")
 
@@ -178,7 +178,7 @@ class Anthropic(Dialect):
         return (b"x-api-key", key.encode())
 
     def upstream_path(self, base: str, route: Route) -> str:
-        """Return the request target. The base URL may end in the version."""
+        """Return the request target. The base URL may end in the API version, ``/v1``."""
         return base.removesuffix("/v1") + route.path
 
     def check_headers(self, given: Collection[Header], plan: RelayPlan) -> None:

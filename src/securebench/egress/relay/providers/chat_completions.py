@@ -109,7 +109,8 @@ _PARTS: Final = {
     "image_url": frozenset({"detail", "url"}),
     "input_audio": frozenset({"data", "format"}),
 }
-"""The types of content that have an object under the key of the same name, and the allowed fields of that object."""
+"""The types of content parts that keep their data in an object, and the allowed fields of this object. In the part, the
+key of the object is the name of the type: ``{"type": "file", "file": {...}}``."""
 _TEXTS: Final = frozenset({"refusal", "text"})
 _SOURCES: Final = ("file_data", "url")
 """The fields that may contain a URL. Some servers fetch it unless it is a data URL."""
@@ -148,7 +149,7 @@ class ChatCompletions(OpenAIDialect):
             _check_message(message)
 
     def with_usage(self, body: Object) -> Object:
-        """See :meth:`Dialect.with_usage`. Without the option, a stream does not report its tokens."""
+        """See :meth:`Dialect.with_usage`. Without the option ``include_usage``, a stream does not report its tokens."""
         options = part(body, "stream_options")
         if body.get("stream") is not True or options.get("include_usage") is True:
             return body
@@ -225,7 +226,10 @@ def _check_message(message: Object) -> None:
 
 
 def _check_part(piece: Object) -> None:
-    """Refuse content that the server would fetch. All fields are checked: some servers ignore the type."""
+    """Refuse content that the server would fetch.
+
+    All fields are checked, whatever the ``type`` of the part, because some servers ignore ``type``.
+    """
     kind = kind_of(piece, "")
     if kind not in _TEXTS and kind not in _PARTS:
         raise RefusedError(RelayRefusal.CONTENT, f"content of type {shown(kind)} is not allowed")

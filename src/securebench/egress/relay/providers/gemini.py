@@ -149,7 +149,7 @@ _BUDGET: Final[Object] = {
 
 
 class Gemini(Dialect):
-    """The Gemini API. Agents send paths with the version; the model is part of the path.
+    """The Gemini API. The paths that agents send begin with the API version and contain the model.
 
     Like Google's servers, the relay accepts both forms of field names: ``inlineData`` and ``inline_data``.
     """

@@ -20,7 +20,7 @@ MAX_LINE: Final = MIB
 """Maximum bytes of one event. A program puts the whole output of a command into one line."""
 
 MAX_EVENTS: Final = 100_000
-"""Maximum events of one try: many times as many as a long task has."""
+"""Maximum events of one try. Even a long task has far fewer."""
 
 MAX_NUMBER: Final = 10**15
 """The largest count or amount that is accepted."""

@@ -38,7 +38,10 @@ _MAX_LENGTH: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The program installed for each image, by image reference, and its runtime. All programs have the same version."""
+    """The program installed for each image, by image reference. All programs have the same version.
+
+    ``runtime`` is the Python or Node.js that runs the program, if it needs one.
+    """
 
     programs: Mapping[str, AgentProgram]
     runtime: AgentRuntime | None = None

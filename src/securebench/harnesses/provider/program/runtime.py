@@ -44,9 +44,11 @@ _PYTHONS: Final = (f"usr/local/bin/python{PYTHON}", f"usr/bin/python{PYTHON}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRuntime:
-    """A runtime: the beginning of the command line, the mounts that it needs, and its part of the run's identity.
+    """The Python or Node that runs an agent program.
 
-    ``lease`` protects the files of the base image from removal.
+    ``command`` is the beginning of the agent program's command line. ``mounts`` are the mounts that Python or Node
+    needs. ``identity`` is the runtime's part of the run's identity. ``lease`` protects the files of the base image from
+    removal.
     """
 
     command: tuple[str, ...]

@@ -40,7 +40,7 @@ class AgentSettings:
         """The names of the settings that the configuration has."""
         for kind in sorted(self.given - declared.supported):
             key = f"{kind}_file" if kind in _FILES else kind
-            known = ", ".join(sorted(declared.supported)) or "no such settings"
+            known = ", ".join(sorted(declared.supported)) or "no settings that are passed to its program"
             raise ConfigError(
                 f"harness.config.{key}: the declaration of {name} does not say how to set it",
                 code="setting-unsupported",

@@ -30,7 +30,10 @@ def walk(
 
 
 def content(entry: TreeEntry) -> Iterator[bytes]:
-    """Yield the content of a file. Raises :class:`ImageError` if it changes meanwhile, and ``OSError``."""
+    """Yield the content of a file.
+
+    Raises :class:`ImageError` if the file changes while it is read, and ``OSError`` if it cannot be read.
+    """
     try:
         yield from entry.chunks()
     except TreeRefusedError:

@@ -140,7 +140,7 @@ class _Repository:
             if self._paths[path] is EntryKind.LINK:
                 return f"{printable_name(os.fsencode(path))} is a link"
             if directory == "objects/pack" and name.endswith(".idx") and not PACK_INDEX.fullmatch(name):
-                return f"{printable_name(os.fsencode(path))} does not have the name that git gives to such a file"
+                return f"{printable_name(os.fsencode(path))} does not have a name that git gives to a pack index"
         return "the ids are not SHA-1" if _OTHER_IDS.search(self._read("config")) else ""
 
     def _refs(self) -> Iterator[tuple[str, str]]:

@@ -184,7 +184,7 @@ class _Pack:
 
     def __init__(self, index: mmap.mmap, data: mmap.mmap) -> None:
         if index[:8] != _INDEX_MAGIC or data[:4] != b"PACK":
-            raise ValueError("a pack has an unknown version")
+            raise ValueError("a git pack file or its index has an unknown version")
         self._index = index
         self.data = data
         self._count = self._word(_FANOUT + 255 * 4)

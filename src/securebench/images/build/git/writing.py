@@ -134,7 +134,10 @@ def _entry_head(kind: int, size: int) -> bytes:
 
 
 def _staged(names: Mapping[bytes, tuple[int, bytes]], tree: SourceTree) -> bytes:
-    """Return git's index with all files as committed. When git first reads it, git compares it with the files."""
+    """Return a git index in which every file is in its committed state.
+
+    When git first reads the index, git compares it with the files.
+    """
     index = bytearray(b"DIRC" + struct.pack(">II", 2, len(names)))
     for path in sorted(names):
         mode, name = names[path]

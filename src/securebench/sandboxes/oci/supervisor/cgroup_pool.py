@@ -33,8 +33,8 @@ LEAST_MEMORY = 32 * 1024 * 1024
 class PooledCgroup:
     """A shell in ``group`` that waits to become a runtime. Raises ``OSError``.
 
-    The shell is started with ``posix_spawn``. Unlike a fork, this does not copy the supervisor's page tables, and does
-    not make either process copy the memory that it writes to.
+    The shell is started with ``posix_spawn``, not with a fork. A fork would copy the supervisor's page tables.
+    Afterwards, both processes would have to copy each page of memory before they write to it.
     """
 
     def __init__(self, group: Group) -> None:

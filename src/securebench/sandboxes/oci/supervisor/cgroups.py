@@ -1,9 +1,10 @@
 """Cgroups: the hierarchies that this user can use, and the group of each sandbox in them.
 
-Version 1 has a hierarchy for each controller, version 2 a single one. A hybrid setup is used as version 1. Users other
-than root need a delegated group. This is their own group or one of its ancestors: the topmost group that they can write
-to and whose controllers they can enable for its children. Without one, cgroups enforce no limits, and the supervisor
-reports that.
+Version 1 has a hierarchy for each controller, version 2 a single one. A hybrid setup is used as version 1.
+
+Users other than root need a delegated group: they can write to it, and they can enable its controllers for its child
+groups. The supervisor looks at the user's own group and the ancestors of that group, and uses the topmost one that is
+delegated. Without a delegated group, cgroups enforce no limits, and the supervisor reports that.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ CPU_PERIOD = 100_000
 
 
 class Hierarchy:
-    """A cgroup hierarchy. Groups with ``controllers`` can be created in the directory :data:`NAMESPACE` of ``path``."""
+    """A cgroup hierarchy.
+
+    Groups are created in the directory :data:`NAMESPACE` below ``path``. They can use ``controllers``.
+    """
 
     __slots__ = ("controllers", "path", "unified")
 
@@ -183,7 +187,7 @@ class Group:
     def out_of_memory_kills(self) -> int:
         """Return the group's number of out-of-memory kills.
 
-        With ``inner`` on version 1, return its number of out-of-memory events instead.
+        For a version 1 group with an inner group, return the number of out-of-memory events instead.
         """
         return self._kills()
 
@@ -198,7 +202,10 @@ class Group:
         return self._kills_at_limit()
 
     def reset_peak(self) -> None:
-        """Set the peak usage to the current usage (version 1), before another sandbox uses the group."""
+        """Set the peak usage to the current usage, before another sandbox uses the group.
+
+        Do nothing for version 2, where the peak usage is not used.
+        """
         for path, _ in self._peaks():
             _write(path, "0")
 
@@ -230,7 +237,9 @@ class Group:
         return self._kills() if full else 0
 
     def _peaks(self) -> list[tuple[str, str]]:
-        """Return pairs of files (version 1): peak usage and limit of memory, and of memory with swap.
+        """Return pairs of files: one for memory and one for memory with swap. Version 2 has no such pairs.
+
+        The first file of a pair contains the peak usage, the second one the limit.
 
         The counters of failed charges would be more precise, but newer kernels leave them at zero.
         """
@@ -274,8 +283,8 @@ def remove_group(directory: str) -> bool:
 def _kill_counter(directory: str, *, unified: bool, inner: bool) -> Callable[[], int]:
     """Return a function that returns the number of out-of-memory kills in a group and the groups inside it.
 
-    Version 1 counts a kill only in the group of the killed process. So with ``inner`` on version 1, an eventfd counts
-    out-of-memory events instead.
+    Version 1 counts a kill only in the group of the killed process. So for a version 1 group with an inner group, an
+    eventfd counts out-of-memory events instead.
     """
     if inner and not unified:
         return _OomEvents(directory).count

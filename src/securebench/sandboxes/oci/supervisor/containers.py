@@ -33,7 +33,10 @@ _DOCUMENT_BYTES = 1024 * 1024
 """Space in bytes for the runtime's documents, in addition to what the container may write."""
 
 NETWORK = "network"
-"""The file in a container's directory to which its network namespace is bound if the supervisor created one."""
+"""The file in a container's directory to which the container's network namespace is bound.
+
+It exists only if the supervisor created this namespace.
+"""
 
 DEVICES = "sys"
 """The directory that is mounted at ``/sys`` of a container whose network namespace the supervisor created."""
@@ -226,7 +229,10 @@ class SupervisedContainer:
         return group
 
     def _enter(self) -> None:
-        """Join the container's group. This runs in the new process of a runtime, so it may block."""
+        """Join the container's group.
+
+        This method may block, because it runs in the new process that becomes the runtime, not in the supervisor.
+        """
         if self._group is not None:
             self._group.enter()
         if self.main is not None:  # this process is going to run a command

@@ -392,7 +392,7 @@ class Supervisor:
             if process in self._starting:
                 process.lost = "its runtime did not start it in time"
             elif process.is_overdue:
-                process.lost = "its runtime did not report its exit"
+                process.lost = "the runtime did not report that the process exited"
             elif process.has_ended():
                 process.is_overdue, process.deadline = True, now + _NOTICE_SECONDS
                 continue

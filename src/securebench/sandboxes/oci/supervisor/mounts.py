@@ -100,8 +100,8 @@ def stage(source: str, target: str, *, read_only: bool) -> None:
 def mount_over(directory: str, size: int) -> int:
     """Mount an empty tmpfs of at most ``size`` bytes over ``directory``, and return a descriptor of the tmpfs.
 
-    Raises ``OSError`` and :class:`UnsafeSourceError`. To unmount it, pass the descriptor's path in ``/proc/self/fd`` to
-    :func:`detach`, because ``directory`` may have been replaced by then.
+    To unmount the tmpfs, pass the descriptor's path in ``/proc/self/fd`` to :func:`detach`, because ``directory`` may
+    have been replaced by then. Raises ``OSError`` and :class:`UnsafeSourceError`.
     """
     below = _open_plain(directory)
     try:

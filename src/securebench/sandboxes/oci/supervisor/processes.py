@@ -36,11 +36,11 @@ DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP,
 MACHINE_MEMORY = "the machine or a parent cgroup ran out of memory"
 
 SCRATCH_VARIABLE = "_LIBCONTAINER_STATEDIR"
-"""The environment variable for crun's temporary directory, in which it binds its own program to a file, read-only.
+"""The environment variable that names crun's temporary directory.
 
-The default is the host's /tmp, where the file would stay if crun were killed. crun does not need this file if it runs
-from a copy in memory, and ignores a failure to create it. The variable is from runc, which sets it itself.
-gVisor creates no such file.
+crun creates a file in this directory and bind-mounts its own program on the file, read-only. The default is the host's
+/tmp, where the file would stay if crun were killed. crun does not need the file if it runs from a copy in memory, and
+ignores a failure to create it. The variable comes from runc, which sets it itself. gVisor creates no such file.
 """
 
 _ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE

@@ -56,8 +56,8 @@ class BreakoutAttempt(NamedTuple):
     :func:`outcome_of` catches.
 
     ``means`` is the consequence of success, ``entry`` is the entry in the catalogue of attacks, and ``staging`` is the
-    kind of sandbox. An attempt with ``surface`` gains nothing alone: it checks whether a part of the kernel that was
-    often used to escape can be called at all. Such a call is harmless if the sandbox has its own kernel.
+    kind of sandbox. An attempt with ``surface`` does not break out. It only checks whether the sandbox can call a part
+    of the kernel that has often been used for escapes. Such a call is harmless if the sandbox has its own kernel.
     """
 
     name: str

@@ -24,7 +24,7 @@ from securebench.testing.breakout.inside.base import (
 _WRITTEN = {
     "/proc/sys/kernel/core_pattern": ("a program run as the host's root at the next crash", "I18"),
     "/proc/sys/kernel/modprobe": ("a program run as the host's root when the kernel requests a module", "I18"),
-    "/proc/sys/fs/binfmt_misc/register": ("a program run when the host starts a file of a certain format", "I18"),
+    "/proc/sys/fs/binfmt_misc/register": ("a program that runs when the host runs a file of a certain format", "I18"),
     "/proc/sys/vm/panic_on_oom": ("a kernel panic when the host next runs out of memory", "I18"),
     "/proc/sys/net/ipv4/ip_forward": ("the sandbox's network changed", "I18"),
     "/proc/sysrq-trigger": ("the host restarted", "I18"),
@@ -35,7 +35,7 @@ _WRITTEN = {
 _READ = {
     "/proc/kcore": "the host's memory read",
     "/proc/kmsg": "the kernel's log consumed",
-    "/proc/keys": "the names of other users' keys read",
+    "/proc/keys": "the names of other users' keys",
     "/proc/timer_list": "the timers of the host's processes",
     "/proc/sched_debug": "the host's processes listed",
     "/sys/kernel/debug/sched": "the kernel's debugging files",

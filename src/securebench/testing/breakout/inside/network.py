@@ -82,7 +82,7 @@ def _resolve(_host: Host) -> str:
         raise Stopped("not resolved") from None
 
 
-@attempt("open a packet socket", "the traffic of others read", "I18")
+@attempt("open a packet socket", "access to the traffic of other sandboxes", "I18")
 def _packet(_host: Host) -> None:
     socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close()
 
@@ -107,7 +107,7 @@ def _vsock_of_64_bits(_host: Host) -> None:
     os.close(syscall("socket", 1 << 32 | _AF_VSOCK, int(socket.SOCK_STREAM), 0))
 
 
-@attempt("listen to the host's audit log by netlink", "events on the host revealed", "I20")
+@attempt("listen to the host's audit log through netlink", "events on the host revealed", "I20")
 def _audit(_host: Host) -> None:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_AUDIT) as opened:
         opened.bind((0, 1))

@@ -109,7 +109,7 @@ def _device() -> str:
             flags = struct.unpack("16sh14x", answer)[1]
             if flags & _UP and not flags & _LOOPBACK:
                 return name
-    raise Denied("none is up")
+    raise Denied("no network device other than loopback is up")
 
 
 def _family(address: str) -> int:

@@ -87,10 +87,10 @@ class Comparisons:
 
 
 def catches_unknown_classes(source: str) -> bool:
-    """Return whether the tests catch exceptions by an expression whose value may come from the candidate.
+    """Return whether the tests catch exceptions of a class that may come from the candidate.
 
-    Classes that the tests import or define do not come from the candidate. Names that the tests do not define are
-    checked when they are looked up.
+    Classes that the tests import or define do not come from the candidate. Names that the tests do not define are not
+    considered here: they are checked when they are looked up.
     """
     nodes = list(_walk(compile(source, FILE, "exec", _ONLY_AST, True)))
     own = {node.name for node in nodes if type(node).__name__ == "ClassDef"}
@@ -101,7 +101,7 @@ def catches_unknown_classes(source: str) -> bool:
 
 
 def orders_without_assert(source: str) -> bool:
-    """Return whether the tests use ``<``, ``>``, ``<=`` or ``>=`` outside asserts that require a True comparison.
+    """Return whether the tests use ``<``, ``>``, ``<=`` or ``>=`` outside asserts that the comparison is True.
 
     Such an assert fails if the comparison is False. Elsewhere, a test may pass because the comparison is False.
     """
@@ -160,7 +160,7 @@ def _is_known_class(node: Any, own: set[str], stored: set[str]) -> bool:
 
 
 def tests_frame() -> Any:
-    """Return the innermost frame of the tests that is running, or ``None``."""
+    """Return the innermost running frame of the tests, or ``None``."""
     frame: Any = sys._getframe()
     while frame is not None and frame.f_code.co_filename != FILE:
         frame = frame.f_back
@@ -201,9 +201,10 @@ def _covers(call: Any, place: tuple[int, ...]) -> bool:
 
 
 def _compared_calls(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each call in the left side of a comparison by ``==``, ``is`` or ``in``, with the right side.
+    """Yield each call on the left side of a comparison (``==``, ``is`` or ``in``), together with the right side.
 
-    The first two arguments of an assert method count as two sides. Comparisons whose right side is a name are left out.
+    The first two arguments of an assert method count as the two sides. Comparisons whose right side is a name are left
+    out.
     """
     for node in _walk(tree):
         kind = type(node).__name__

@@ -37,7 +37,10 @@ if TYPE_CHECKING:
             """Return a tag for ``value``. Raises :class:`UncrossableError`."""
 
         def begin(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-            """Return a stand-in whose parts are set later, or ``None`` if :meth:`finish` must make it from them."""
+            """Return a stand-in whose parts are set later.
+
+            Returns ``None`` if the parts must be known first. :meth:`finish` then makes the stand-in.
+            """
 
         def finish(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
             """Return a stand-in that is made from the parts in ``contents``. Raises :class:`MalformedError`."""
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
             """Return the class to use for a builtin class that the other side has sent by name."""
 
         def not_a_number(self) -> float:
-            """Return the NaN to use for a NaN that the other side has sent."""
+            """Return the float that stands for a NaN that the other side has sent."""
 
 
 MAX_DEPTH = 500
@@ -279,7 +282,7 @@ class Exchange:
         return self._read_special(tag, packed)
 
     def _read_special(self, tag: str, packed: list[Any]) -> Any:
-        """Decode a value of the standard library, or a tag that :class:`Ends` resolves."""
+        """Decode an instance of a standard-library class, or a tag that :class:`Ends` resolves."""
         if tag == "stdlib":
             from securebench.verifiers.code_completion.guest.values import make_stdlib
 

@@ -1,4 +1,4 @@
-"""The tests' side: makes stand-ins for what the candidate describes (``shapes.py``), and lends it objects."""
+"""The tests' side: makes stand-ins from the candidate's descriptions (``shapes.py``), and lends the tests' objects."""
 
 from __future__ import annotations
 

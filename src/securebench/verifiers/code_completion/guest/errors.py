@@ -28,9 +28,9 @@ def parts_of_error(error: Exception, kind: type) -> list[Any]:
 
 
 def make_error(parts: list[Any]) -> Exception:
-    """Return an exception with these parts, except the attributes. Raises :class:`MalformedError`.
+    """Return the exception that ``parts`` describes, without its attributes. Raises :class:`MalformedError`.
 
-    If the class cannot be used with these arguments, the exception is a ``RuntimeError``.
+    If the class does not accept the arguments in ``parts``, the exception is a ``RuntimeError``.
     """
     kind, arguments, _, cause, suppressed = parts
     known = isinstance(kind, type) and issubclass(kind, Exception)

@@ -120,7 +120,7 @@ def _require_given_fields(self: Any, other: Any, *, are_equal: bool = True) -> N
 
 
 def _given_values(subject: Any, given: list[tuple[str, ...]]) -> list[Any]:
-    """Return the values of those fields of ``subject`` whose names are in one of the two tuples in ``given``."""
+    """Return the values of the fields of ``subject`` that at least one of the two tuples in ``given`` names."""
     names = type(subject)._securebench_fields
     return [value for name, value in zip(names, all_fields_of(subject)) if name in given[0] or name in given[1]]
 

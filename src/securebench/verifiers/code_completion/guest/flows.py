@@ -33,7 +33,10 @@ async def _coroutine(peer: Candidate, number: int) -> Any:
 
 
 class RemoteIterator(Remote):
-    """An iterator of the candidate. Each request asks for as many items as were used before, and for at least one."""
+    """An iterator of the candidate.
+
+    Each request asks for as many items as the tests have used so far, but at least for one.
+    """
 
     def __iter__(self) -> RemoteIterator:
         return self
@@ -89,7 +92,10 @@ def _items(peer: Candidate, number: int) -> Iterator[Any]:
 
 
 def _ask_items(peer: Candidate, number: int, count: int) -> tuple[list[Any], bool]:
-    """Return the next items of an iterator, at least one unless it has ended, and whether there may be more."""
+    """Return the next items of an iterator, and whether there may be more.
+
+    There is at least one item unless the iterator has ended.
+    """
     try:
         items, more = pair_of(peer.request("next", number, count), list, bool)
     except MalformedError:

@@ -1,4 +1,4 @@
-"""The candidate's side: stand-ins for objects of the tests, which stay on the tests' side."""
+"""The candidate's side: stand-ins for objects of the tests. The objects themselves stay on the tests' side."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Ownership:
         return bool(set(self._taken()) - self.free)
 
     def _taken(self) -> list[str]:
-        """Return the builtin names that the tests use and that the candidate says it defines.
+        """Return the builtin names that the tests use and the candidate claims to define.
 
         Names in starter code are left out.
         """

@@ -14,7 +14,10 @@ NAN = "nan"
 CHANGED_ARGUMENT = "changed_argument"
 """A call changed an argument, and the comparison that contains the call uses that argument for the expected value."""
 BROAD_EXCEPTION = "broad_exception"
-"""An exception class of the candidate is ``AssertionError`` or a base of it. Catching it would hide failed asserts."""
+"""The candidate provides ``AssertionError`` or one of its base classes as an exception class.
+
+A test that catches this class would hide failed asserts.
+"""
 UNITTEST = "unittest"
 """A ``unittest`` or ``doctest`` run failed, and the tests ignored its result."""
 BUILTIN = "builtin"

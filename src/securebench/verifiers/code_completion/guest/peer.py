@@ -72,7 +72,7 @@ class Peer:
         return found
 
     def not_a_number(self) -> float:
-        """Return the NaN to use for a NaN that the other side has sent."""
+        """Return the float that stands for a NaN that the other side has sent."""
         return float("nan")
 
     # Sending requests.
@@ -116,7 +116,7 @@ class Peer:
                 raise MalformedError("a reply without a request")
 
     def sent(self, *, arrives: bool) -> None:
-        """Record that the message that was packed last was sent or, if ``arrives`` is false, that it never will be."""
+        """Record that the last packed message was sent. If ``arrives`` is false, it will never be sent."""
 
     # Answering requests.
 
@@ -170,7 +170,10 @@ class Peer:
         return next(each for each in kind.__mro__ if type(each) is type and class_tag(each))
 
     def begin(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
-        """Return a stand-in whose parts are set later, or ``None`` if :meth:`finish` must make it from them."""
+        """Return a stand-in whose parts are set later.
+
+        Returns ``None`` if the parts must be known first. :meth:`finish` then makes the stand-in.
+        """
 
     def finish(self, kind: str, contents: list[Any], exchange: Exchange) -> Any:
         """Return a stand-in that is made from the parts in ``contents``. Raises :class:`MalformedError`."""

@@ -42,9 +42,9 @@ class JudgingPeer(Peer):
         self.stand_ins: dict[int, Any] = {}
         self.numbers: dict[int, int] = {}
         self.is_making = False
-        """Whether a ``make`` request is pending, which creates an object whose data the tests can see.
+        """Whether a ``make`` request is pending. Such a request creates an object whose data the tests can see.
 
-        Until it is answered, data for objects that already have data is ignored.
+        Until the request is answered, data for objects that already have data is ignored.
         """
         self._source = source
         self._is_paused = False
@@ -159,7 +159,11 @@ class JudgingPeer(Peer):
         return compare
 
     def received_class(self, found: type) -> type:
-        """Return ``found``. If the tests may catch errors of this class and hide failed asserts, note a rejection."""
+        """Return ``found``, a class that was received from the candidate.
+
+        If ``found`` is ``AssertionError`` or a base of it, a test that catches this class would hide failed asserts.
+        Therefore, the candidate fails if the tests may catch classes that come from the candidate.
+        """
         if catches_failures(found):
             from securebench.verifiers.code_completion.guest.arguments import catches_unknown_classes
 
@@ -231,7 +235,7 @@ class JudgingPeer(Peer):
     # Values that are received from the candidate.
 
     def adopt(self, tag: list[Any]) -> Any:
-        """Return what ``tag`` refers to: the stand-in for an object of the candidate, or an object of this side."""
+        """Return what ``tag`` refers to: the stand-in for an object of the candidate, or an object of the tests."""
         if tag[0] != "mine":
             return super().adopt(tag)
         _, number, trait = tag

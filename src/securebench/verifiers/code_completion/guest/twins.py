@@ -3,8 +3,8 @@
 For each class of the candidate, this side makes a class with the same name and bases, so that ``isinstance``,
 ``issubclass``, ``type`` and ``except`` are evaluated on this side. These classes contain no code of the candidate.
 Comparisons use copied plain data. Other operators that a class of the candidate defines send a request to the
-candidate, and return the result. They work only if the tests use the name of the class or of one of its bases. The
-operators of ``with`` always work.
+candidate, and return the result. They could fake a comparison, so they are refused unless the tests use the name of the
+class or of one of its bases. The operators that a ``with`` statement uses always work.
 """
 
 from __future__ import annotations
@@ -43,9 +43,11 @@ _NEVER_FORWARDED = frozenset(
     {"__eq__", *ORDER, "__str__", "__repr__", "__exit__", "__next__", "__aiter__", "__anext__"}
 )
 _BLOCKS = frozenset({"__enter__", "__aenter__", "__aexit__"})
-"""Operators of ``with``, which compares nothing. They work even if the tests do not name the object's class.
+"""Operators that a ``with`` statement uses. They work even if the tests do not name the object's class.
 
-If the tests do not name the class, all other forwarded operators are refused: they could fake a comparison."""
+If the tests do not name the class, all other forwarded operators are refused, because they could fake a comparison. A
+``with`` statement compares nothing.
+"""
 _MAX_NAMES = 1000
 
 
@@ -182,7 +184,10 @@ def _exit(self: Any, kind: Any, error: Any, _: Any) -> bool:
 
 
 def _object_methods(operators: list[str], flags: list[str]) -> dict[str, Any]:
-    """Return the methods for fields, comparisons, ``bool()`` and ``in``, for a class that extends no plain type."""
+    """Return the methods for fields, comparisons, ``bool()`` and ``in``.
+
+    They are for a class that does not extend a plain type such as ``list``.
+    """
     methods: dict[str, Any] = {}
     if "dataclass" in flags:
         methods.update(__dataclass_fields__=DataclassFields(), __getattr__=_get_of_fields, __setattr__=_set_field)

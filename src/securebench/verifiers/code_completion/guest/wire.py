@@ -42,7 +42,10 @@ CLEAN = b"C"
 
 HEADER_BYTES = 5
 MAX_FRAME_BYTES = 16 * 1024 * 1024
-"""The longest payload. A list of a million small numbers fits. The host buffers at most one frame of each side."""
+"""The maximum length of a payload. A list of a million small numbers fits.
+
+The host buffers at most one frame from the candidate's side and one from the tests' side.
+"""
 
 
 class FrameTooLargeError(ValueError):

@@ -112,7 +112,7 @@ class ReportedRun:
 
     @property
     def stdin(self) -> bytes:
-        """The order, as the line that the command finds in its stdin when it starts."""
+        """The mark and the instructions, as the line of JSON that the command reads from stdin when it starts."""
         return json.dumps({"mark": self.mark, **self.order}).encode("ascii") + b"\n"
 
     def run(self, sandbox: Sandbox, command: Command) -> CommandResult:
@@ -133,5 +133,5 @@ class ReportedRun:
 
 def _texts(digests: dict[Any, Any]) -> dict[str, str]:
     if not all(isinstance(value, str) for value in digests.values()):
-        raise ValueError("a digest is not text")
+        raise ValueError("a digest in the message is not a string")
     return digests

@@ -1,10 +1,10 @@
 """Controls: tests that must fail, added by SecureBench to the task's own test files.
 
 Controls are created for each verification. Most are copies of a test with inverted assertions, beside the test. If the
-test may be renamed, its name and new names are given at random to the test and its copies: only the host knows which of
-these functions is the task's own test. Other controls are new tests that always fail. Code that turns failures into
-passes makes controls pass, too. A copy counts only if its test passed: the copies of a test that was skipped or did not
-run prove nothing. A new test that always fails counts only if a test of the same class or module passed.
+test may be renamed, the names of the test and its copies are shuffled. Then only the host knows which of these
+functions is the task's own test. Other controls are new tests that always fail. Code that turns failures into passes
+makes controls pass, too. A copy counts only if its test passed: the copies of a test that was skipped or did not run
+prove nothing. A new test that always fails counts only if a test of the same class or module passed.
 
 Some expected ids do not show where their test is defined: they are the first line of a docstring, or a function's name.
 Code under test can remove the task's test and add another test with the same name. So if the task's own files define
@@ -209,7 +209,7 @@ class _Choice:
             self._chosen[id(best.test)] = best
 
     def _grown(self, test: TaskTest) -> Iterator[Variants]:
-        """Yield the variants of ``test`` with one more form of one of its assertions."""
+        """Yield larger sets of variants of ``test``. Each adds one form of one assertion to the chosen set."""
         if test.movable:
             now = self._chosen.get(id(test), Variants(test))
             for way in test.ways:
@@ -217,7 +217,11 @@ class _Choice:
                     yield larger
 
     def _cover(self, kind: Callable[[TaskTest, AssertionWay], object], tests: list[TaskTest]) -> None:
-        """Add a control for each value of ``kind`` in ``tests``: rare values first, with as few copies as possible."""
+        """Add a control for each value of ``kind`` in ``tests`` that has none yet. Rare values come first.
+
+        Of several possible controls, the one that needs the fewest copies is added. If all of them need too many
+        copies, none is added.
+        """
         found: dict[object, list[tuple[TaskTest, AssertionWay]]] = {}
         for test in tests:
             for way in test.ways:

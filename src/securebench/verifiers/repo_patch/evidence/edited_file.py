@@ -48,13 +48,16 @@ _OWN_SOURCE = re.compile(r"getsource|lineno|currentframe|_getframe|linecache|ins
 """Signs that a module inspects its own source lines. New functions outside of classes are then added at its end."""
 
 _OWN_LINE = re.compile(r"currentframe|_getframe|inspect\.stack|__line__")
-"""Signs that a test compares its own line number. It gets no control: an inverted copy on another line could pass."""
+"""Signs that a test compares its own line number.
+
+Such a test gets no control, because an inverted copy on another line could pass.
+"""
 
 _OWN_TEST_NAMES = re.compile(r"_testMethodName|nodeid|node\.name|self\.id\(\)|PYTEST_CURRENT_TEST|co_name")
 """Signs that a module inspects the names of running tests. The tests of such a module are not renamed."""
 
 _KEEPS_NAME = re.compile(r"snapshot|regression|regtest|cassette|vcr|datadir|image_compare|golden|approv")
-"""Parameters and decorators of a test whose data is in files named after it. Such a test keeps its name."""
+"""Signs, in parameters and decorators, that a test reads files named after it. Such a test keeps its name."""
 
 _RENAMING = re.compile(r"param|ddt|expand", re.IGNORECASE)
 """Class decorators that rename tests. The marks of pytest do not rename tests, although their names may match."""
@@ -67,9 +70,9 @@ class ControlGroup:
     """A test of the task, at ``place``, and its ``controls``, which map each control's function name to its style.
 
     ``real`` is the function that now contains the task's test. For a test that always fails, ``real`` and the function
-    in ``place`` are empty. ``homes`` are the places where the test runs: its class and subclasses of it, or else its
-    module. They name no function. ``bits`` says how hard it is to guess which variant is the task's test: one in
-    ``2 ** bits`` guesses is right.
+    in ``place`` are empty. ``homes`` are the places where the test runs, without a function: its class and the
+    subclasses of that class, or its module if it has no class. ``bits`` says how hard it is to guess which variant is
+    the task's test: one in ``2 ** bits`` guesses is right.
     """
 
     place: CasePlace
@@ -102,8 +105,9 @@ class AssertionWay:
 class TaskTest:
     """A test in a file, its enclosing classes, and its assertions that can be inverted.
 
-    ``homes`` are the places where the test runs: its class and subclasses of it, or else its module. ``movable`` is
-    true if the test may be renamed. ``rows`` is how often it runs, judging by its tables of parameters.
+    ``homes`` are the places where the test runs: its class and the subclasses of that class, or its module if it has no
+    class. ``movable`` is true if the test may be renamed. ``rows`` is how often it runs, judging by its tables of
+    parameters.
     """
 
     path: str
@@ -297,7 +301,7 @@ class EditedFile:
     def _add(self, variants: Variants) -> ControlGroup:
         """Replace a test with one of its variants, and insert the others under new names.
 
-        If the test is movable, the variant that gets its name is chosen at random.
+        If the test is movable, a random variant gets the name of the test.
         """
         test = variants.test
         forms: list[tuple[str, list[Edit]]] = [("", []), *variants.controls()]
@@ -386,7 +390,7 @@ def _rows(test: Function) -> int:
 
 
 def _counts_tests(node: ast.ClassDef) -> bool:
-    """Return whether a class asserts something after its tests, possibly their number."""
+    """Return whether a class makes assertions after its tests have run. Such an assertion may count the tests."""
     ends = [method for method in node.body if isinstance(method, ast.FunctionDef) and method.name in _CLASS_ENDS]
     return any("assert" in ast.unparse(method) for method in ends)
 

@@ -1,4 +1,4 @@
-"""Judge a test run by the outcomes that its runner reported. One judge serves every runner.
+"""Judge a test run by the outcomes that its runner reported. The rules are the same for every runner.
 
 The judge also compares two fingerprints of the code that tests depend on: one from before the candidate's code ran,
 and one from the end of the run.
@@ -46,7 +46,7 @@ def changes(before: Mapping[str, str] | None, after: Mapping[str, str] | None, n
 
 
 def signed(digest: str, nonce: str) -> str:
-    """Return ``digest`` as a reporter signs it with the nonce."""
+    """Return the shortened SHA-256 of the nonce and ``digest``, as a reporter computes it."""
     return hashlib.sha256((nonce + digest).encode("utf-8")).hexdigest()[:32]
 
 
@@ -224,7 +224,7 @@ class _Seen:
     def _part(self, controls: Controls) -> dict[_Key, tuple[ControlGroup, dict[str, list[str]]]]:
         """Return the ids of the variants of each test, by class and function.
 
-        Keep the outcomes of the tests that have no variants.
+        The outcomes of tests that have no variants are recorded in this object instead.
         """
         new = {name: group for group in controls.groups for name in group.new}
         known: dict[str, list[ControlGroup]] = {}
@@ -281,13 +281,16 @@ class _Seen:
     def _weigh(self, group: ControlGroup, function: str, tests: list[str], own: list[str]) -> set[CasePlace]:
         """Return a set with the place of the control ``function``, or an empty set if none of its ``tests`` count.
 
-        A test counts if its original passed or, for a control that is not a copy, if any test of the same class or
-        module passed. The cases of a parametrized control have the order of the originals, but may have other ids. If
-        there are more or fewer cases than originals, all cases count if any original passed.
+        The original of a control is the test of the task from which the control was copied. A test in ``tests`` counts
+        if the original passed. If the control is not a copy, the test counts if any test of the same class or module
+        passed.
 
-        Consider only the tests that count. If any of them passed or is ``contradicted``, add the place to ``passed``.
-        Otherwise, add it to ``missing`` if any of them was skipped or xfailed, or if the control did not run although
-        the task's test passed.
+        The cases of a parametrized control have the same order as the cases of the original, but may have other ids. If
+        the numbers of cases differ, all cases count if any case of the original passed.
+
+        If a test that counts passed or is ``contradicted``, the place is added to ``passed``. Otherwise, the place is
+        added to ``missing`` if a test that counts was skipped or xfailed. It is also added to ``missing`` if the
+        original passed but the control did not run.
         """
         place = group.place._replace(function=function)
         if not group.real:
@@ -383,7 +386,7 @@ def _require_expected(ids: _Ids, request: RepoPatchRequest, evidence: dict[str, 
     if missed:
         evidence["missed"] = missed[:20]  # positions in the task's lists, because an id is an evaluation input
         expected = counted(len(request.expected), "expected test")
-        message = f"{len(missed)} of {expected} did not pass, the first is {missed[0]}"
+        message = f"{len(missed)} of {expected} did not pass; the first is {missed[0]}"
         raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
 
@@ -415,8 +418,8 @@ class _Ids:
     def missed(self, wanted: tuple[str, ...], good: frozenset[str], name: str) -> list[str]:
         """Return ``NAME/POSITION`` for each missed id in ``wanted``, which is the task's list ``name``.
 
-        An id is missed if no test has it, if the outcome of one of its tests is not ``good``, or if :meth:`_is_own` is
-        false.
+        An id is missed if no test has it, if the outcome of one of its tests is not in ``good``, or if :meth:`_is_own`
+        is false.
         """
         missed = []
         for place, test in enumerate(wanted):

@@ -38,7 +38,10 @@ _WORDS: Final = ["value", "number", "result", "total", "entry", "found"]
 
 
 def plain_test(name: str, used: set[str], *, method: bool, case: bool) -> str:
-    """Return the source of a failing test. In a ``unittest`` case, the assert methods ``used`` are preferred."""
+    """Return the source of a failing test.
+
+    If ``case``, the test belongs to a ``unittest`` case. It then uses an assert method from ``used``, if possible.
+    """
     forms = [form for key, form in _CASE.items() if key in used] if case else []
     low, high = secrets.randbelow(90) + 5, secrets.randbelow(90) + 100
     body = _RANDOM.choice(forms or list(_FUNCTION.values())).format(

@@ -59,7 +59,7 @@ class ModuleSource:
 
     @cached_property
     def words(self) -> list[str]:
-        """The words in the module's names, strings and comments, in lower case, except those with a special meaning."""
+        """The words in the module's names, strings and comments, in lower case, except words in ``_MEANINGFUL``."""
         return [word for word in dict.fromkeys(map(str.lower, _WORD.findall(self.text))) if word not in _MEANINGFUL]
 
     @cached_property
@@ -115,7 +115,7 @@ def own_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def called_name(node: ast.AST) -> str:
-    """Return the last part of a called or decorating name: ``raises`` of ``pytest.raises(X)``."""
+    """Return the last part of a name or, for a call, of the function's name: ``raises`` for ``pytest.raises(X)``."""
     if isinstance(node, ast.Call):
         node = node.func
     if isinstance(node, ast.Attribute):

@@ -41,8 +41,8 @@ class Values:
     def others(self, value: object, text: str, *, apart: bool = False) -> list[str]:
         """Return other constants of the type of ``value``. The list may be empty.
 
-        ``None`` is the only value of its type, so the other value is ``True``. No honest value equals both, and a value
-        that equals everything is detected as with any other constant.
+        ``None`` is the only value of its type, so its alternative is ``True``. This is enough: no honest value equals
+        both ``None`` and ``True``, and a value that equals everything equals both.
 
         ``text`` is the source of ``value``. If ``apart``, numbers differ by more than approximate assertions allow.
         """
@@ -124,7 +124,10 @@ def _are_apart(one: int, other: int) -> bool:
 
 
 def _other_digits(digits: str) -> list[str]:
-    """Return variants of a very large number. In all of them, the same digit is replaced: not the first or last one."""
+    """Return variants of a very large number, each with another digit at the same position.
+
+    The position is random, but it is neither the first nor the last.
+    """
     place = 1 + secrets.randbelow(len(digits) - 2)
     return [digits[:place] + digit + digits[place + 1 :] for digit in "0123456789" if digit != digits[place]]
 

@@ -20,7 +20,7 @@ sample scale scope section select shape shift signal simple size slice sort sour
 style suffix table tail target text token trace tree type union unit update value view width window wrap write zone
 """
 WORDS: Final = tuple(_WORDS_TEXT.split())
-"""Common words. They are mixed with the words of a file, and replace them if the file has too few."""
+"""Common words. They are mixed with the words of a file. If the file has no words, only common words are used."""
 
 _PART = re.compile(r"[a-z]{3,}|[A-Z][a-z]{2,}")
 _RANDOM = secrets.SystemRandom()

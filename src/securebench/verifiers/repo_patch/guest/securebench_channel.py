@@ -19,7 +19,7 @@ LONGEST_ID = 16000
 
 
 class Channel:
-    """The connection to the host. ``order`` holds the instructions from the host, without the mark."""
+    """The connection to the host. ``order`` is the JSON object that the host sent, without its key ``mark``."""
 
     __slots__ = ("nonce", "order", "say")
 
@@ -31,7 +31,7 @@ class Channel:
 
 
 def open_channel() -> Any:
-    """Redirect stdin and stdout. Return the channel, or ``None`` if stdin ends before an order."""
+    """Redirect stdin and stdout. Return the channel, or ``None`` if stdin ends before the host's instructions."""
     read, write, getpid, line = os.read, os.write, os.getpid, _line
     order = line(read, 0)
     if order is None:

@@ -224,7 +224,7 @@ def _whole(modules: Any) -> Any:
 
 
 def _basic_finders() -> Any:
-    """Return the import finders of Python and pytest. Packages may add and remove others."""
+    """Return the import finders of Python and pytest. Packages may add and remove finders of their own."""
     names = ("BuiltinImporter", "FrozenImporter", "PathFinder", "AssertionRewritingHook")
     return [entry for entry in sys.meta_path if getattr(entry, "__name__", type(entry).__name__) in names]
 

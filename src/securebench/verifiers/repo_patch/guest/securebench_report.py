@@ -189,7 +189,10 @@ def _outcome(report: Any, error: Any, may_fail: bool) -> str:
 
 
 def _open() -> Any:
-    """Return the reporter; ``None`` if the host sent no order, or in a pytest-xdist worker, which needs its stdin."""
+    """Return the reporter, or ``None`` if the host sent no instructions.
+
+    Also return ``None`` in a pytest-xdist worker, because the worker needs its stdin itself.
+    """
     os.environ.pop("PYTHONPATH", None)
     if "PYTEST_XDIST_WORKER" in os.environ:
         return None

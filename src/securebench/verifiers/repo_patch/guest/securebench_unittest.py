@@ -191,7 +191,10 @@ def _hook_collection(say: Any, *_: Any) -> None:
 
 @contextlib.contextmanager
 def _reporting(channel: Any) -> Any:
-    """Report the tests of this context, the exit code, and fingerprints of the test framework before and after."""
+    """Report the tests that run in the ``with`` block, and the exit code.
+
+    Also report fingerprints of the test framework from before and after the block.
+    """
     say, nonce, sign, order = channel.say, channel.nonce, signer(), channel.order
     hook = _hook_collection if order.get("collect") else _hook
     before = {}  # type: Any
