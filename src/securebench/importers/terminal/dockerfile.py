@@ -85,10 +85,7 @@ def lacking(task: TerminalTask, facts: Dockerfile, base_images: Mapping[str, str
     for program, used in _PROGRAMS.items():
         places = [place for place, text in texts.items() if used.search(text)]
         if places and not _INSTALLED[program].search(steps):
-            where = (
-                "contains this program only if the image was built from a registry's image: "
-                "see docs/how-to/import-a-benchmark.md"
-            )
+            where = "has it only if built from a registry's image: see docs/how-to/import-a-benchmark.md"
             found.append(f"{program}, used by {' and '.join(places)}: {stand_in} {where}")
     return found
 
