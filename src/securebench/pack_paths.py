@@ -61,7 +61,7 @@ _DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNOR
 
 
 def relative_path_fault(path: str) -> str:
-    """Return why ``path`` is not a plain relative POSIX path, or an empty string."""
+    """Return why ``path`` is not a plain relative POSIX path, or an empty string if it is one."""
     if not path:
         return "is empty"
     return "begins with '/'" if path.startswith("/") else _names_fault(path)
@@ -139,7 +139,7 @@ def _names_fault(path: str) -> str:
         return f"is longer than {MAX_PATH_LENGTH} bytes"
     names = path.split("/")
     if len(names) > MAX_PATH_DEPTH:
-        return f"has more than {MAX_PATH_DEPTH} names"
+        return f"has more than {MAX_PATH_DEPTH} components"
     return next(filter(None, map(_name_fault, names)), "")
 
 

@@ -196,7 +196,7 @@ class SandboxCommand(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxStart(Event):
-    """The command has started."""
+    """The command that :class:`SandboxCommand` announced has started."""
 
     kind = EventKind.SANDBOX_START
 

@@ -148,7 +148,7 @@ class SecureBenchTask:
     def tags(self) -> tuple[str, ...]:
         """The texts in ``metadata.tags``, and ``category:VALUE`` and ``difficulty:VALUE`` if the metadata has them.
 
-        Metadata are free-form: other values, long texts and tags beyond the limit are ignored.
+        Metadata are free-form. Values that are not texts, empty or long texts, and tags beyond the limit are ignored.
         """
         listed = self.metadata.get("tags")
         named = [(name, self.metadata.get(name)) for name in _TAG_FIELDS]

@@ -94,8 +94,8 @@ def test_fields_that_are_not_needed_are_part_of_the_digest() -> None:
         ({"prompt": "x = " + "(" * 100_000 + "\n"}, "'prompt' is not valid Python"),
         ({"prompt": "-" * 200_000 + "1\n"}, "'prompt' is not valid Python"),
         ({"test": "def check(candidate)\n"}, "'test' is not valid Python: SyntaxError"),
-        ({"test": "assert double(2) == 4\n"}, "'test' does not define the function check"),
-        ({"test": "check = print\n"}, "'test' does not define the function check"),
+        ({"test": "assert double(2) == 4\n"}, "'test' does not define the function 'check'"),
+        ({"test": "check = print\n"}, "'test' does not define the function 'check'"),
     ],
 )
 def test_a_record_that_no_row_can_be_made_of_is_refused(changes: dict[str, Any], message: str) -> None:

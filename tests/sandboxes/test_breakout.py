@@ -118,7 +118,7 @@ def test_a_sandbox_that_sees_the_host_is_found_out(driver: SandboxDriver, base_i
     """
     names = ["read a file of the host by its absolute path", "write a file of the host by its absolute path"]
     found = break_out(driver, base_image, names=names, **SEES_THE_HOST)
-    assert escapes(found) == {*names, "a file of the host, afterwards"}
+    assert escapes(found) == {*names, "a file of the host, after all attempts"}
 
 
 @pytest.mark.every_driver

@@ -94,7 +94,7 @@ def test_a_fully_isolated_sandbox_has_no_weakness(seen: str, runtime: str) -> No
         (WELL.replace("Seccomp:\t2", "Seccomp:\t0"), "seccomp", "no seccomp filter"),
         (WELL.replace(USERS, HOST_USERS), "user-namespace", "users are the same as those of the host"),
         (WELL.replace(USERS, ""), "user-namespace", "uid_map is missing"),
-        (WELL.replace(USERS, "     65533       1000          1\n"), "file-owners", "only 1 users"),
+        (WELL.replace(USERS, "     65533       1000          1\n"), "file-owners", "only 1 user ids"),
         (WELL.replace("Groups:\t65533", "Groups:\t65533 65534 "), "groups", "65534"),
         (WELL.replace("/ overlay ro", "/ overlay rw"), "read-only-root", "is writable"),
         (WELL.replace(USERS, HOST_USERS).replace("/proc/sys proc ro", "/proc/sys proc rw"), "kernel-settings", "/proc"),

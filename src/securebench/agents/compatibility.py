@@ -37,7 +37,7 @@ _SHELL: Final = "/bin/sh"
 
 _GLIBC: Final = "/ld-linux"
 _GLIBC_MARK: Final = b"GLIBC_PRIVATE"
-"""A string in every glibc loader. Replacements such as musl's gcompat lack it, and cannot load all programs."""
+"""A string in every glibc loader. Replacements such as musl's gcompat lack it, and fail to load some programs."""
 
 _MAX_LOADER: Final = 4 * 1024 * 1024
 

@@ -54,7 +54,10 @@ SettingName: TypeAlias = Literal["effort", "system_prompt", "instructions", "max
 Condition: TypeAlias = Literal["provider_tools", "no_provider_tools", "exact_model", SettingName]
 """A condition on the run: provider tools are on, or off; the model is not one of ``aliases``; a setting is given."""
 SETTINGS: Final = (*get_args(SettingName), "extra_arguments")
-"""The settings that a declaration can pass to its program. A program supports only those that are passed to it."""
+"""The settings that a declaration can pass to its program.
+
+A program supports a setting only if its declaration passes the setting.
+"""
 EXTRA_ARGUMENTS: Final = "{extra_arguments}"
 """An argument that consists of this placeholder is replaced with the tester's ``extra_arguments``."""
 EventKind: TypeAlias = Literal[
@@ -166,9 +169,9 @@ class PlatformPackage(WireModel):
 class ProgramSource(WireModel):
     """Where the program comes from: exactly one of ``npm``, ``pypi`` and ``archive``.
 
-    ``executable`` is the file to run, a path in the package. Programs with a package for each platform have
-    ``platforms`` instead. ``requirements`` is a file of pinned and hashed requirements. ``module`` is the
-    Python module to run, from one of the required packages.
+    ``executable`` is the file to run, a path in the package or archive. An npm program with a package for each platform
+    has ``platforms`` instead. A PyPI program has no ``executable``. Its ``module`` is the Python module to run, and its
+    ``requirements`` is a file of pinned and hashed requirements.
     """
 
     npm: Maybe[Annotated[str, matching(_PACKAGE, "the name of an npm package")]] = None
@@ -277,7 +280,11 @@ class AgentDeclaration(ProgramDeclaration):
 
     @property
     def supported(self) -> frozenset[str]:
-        """The :data:`SETTINGS` that are conditions of arguments or variables, and ``extra_arguments`` if it is used."""
+        """The :data:`SETTINGS` that the declaration passes to its program.
+
+        It passes each setting that the ``when`` of an argument or variable names. It passes ``extra_arguments`` if it
+        has the placeholder.
+        """
         items = [item for arguments in (self.arguments, *self.family_arguments.values()) for item in arguments]
         conditions = {getattr(item, "when", "") for item in (*items, *self.environment.values())}
         extra = {"extra_arguments"} if EXTRA_ARGUMENTS in items else set()

@@ -227,8 +227,8 @@ class AgentStore:
     def _take(self, key: ProgramKey, integrity: str) -> AgentProgram | None:
         """Return an installed program, and protect it from removal until :meth:`close`.
 
-        If its unpacked files have changed, its archive is unpacked again. Returns ``None`` if no program with this key
-        and integrity is installed, or if its archive is damaged, too.
+        Returns ``None`` if no program with this key and integrity is installed. If the unpacked files have changed, the
+        archive is unpacked again. If the archive is damaged as well, returns ``None``.
         """
         found = self._find(key)
         if found is None or found[1].integrity != integrity:
@@ -264,7 +264,7 @@ class AgentStore:
             return self._finish(incoming, image_id, key, arrived.integrity, on_progress)
 
     def _receive_declared(self, incoming: Incoming, known: KnownProgram, what: str, on_progress: OnProgress) -> Arrived:
-        """Receive the archive of a program that is not on npm: read its file, or make it from PyPI packages."""
+        """Receive the archive of a program that is not on npm. It is a file, or is made from PyPI packages."""
         source, wanted = known.declared.source, known.variants[0].integrity
         if source.archive is not None:
             with open_regular(source.archive, "archive", follow=True) as file:

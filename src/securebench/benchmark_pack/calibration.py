@@ -1,6 +1,7 @@
 """The calibration set of a pack: responses with known grades, to measure how well a judge model agrees with them.
 
-It is a JSON Lines file below the eval root. Each line has a ``task`` (its id), a ``candidate`` and its ``grade``.
+It is a JSON Lines file below the directory ``asset_roots.eval``. Each line has the id of a ``task``, a ``candidate``
+and its ``grade``.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ DEBUG_VARIABLE: Final = "SECUREBENCH_DEBUG"
 
 
 class _LazyGroup(click.Group):
-    """A group that imports each command on first use: ``command`` in ``securebench.cli.<name>_command``."""
+    """A group that imports each command on first use, from the module ``securebench.cli.<name>_command``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)

@@ -53,7 +53,7 @@ _STYLES: Final[Mapping[str, str]] = {
     "page",
     type=_FILE,
     metavar="FILE",
-    help="Also write the report as Markdown tables. If FILE exists, only the tables between its markers are replaced.",
+    help="Also write the report as Markdown tables. If FILE exists, only the tables of an earlier report are replaced.",
 )
 @click.option("-o", "--output", type=_FILE, help="Write the report to FILE.  [default: standard output]")
 def command(*, of_itself: bool, html: Path | None, page: Path | None, output: Path | None, **flags: Any) -> None:

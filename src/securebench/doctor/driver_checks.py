@@ -87,7 +87,7 @@ def strong_driver() -> Finding:
 
 
 def weaker_driver(oci: Finding) -> Finding:
-    """Return the ``driver`` finding of a machine on which the oci driver works, but ``auto`` chooses no driver."""
+    """Return the ``driver`` finding of a machine whose only working driver, oci, is too weak for ``auto``."""
     meaning = f"{oci.meaning}. 'auto' does not choose a driver that is weaker than Docker"
     fix = "securebench run --driver oci, or 'sandbox.driver: oci' in the tester YAML"
     return Finding("driver", State.WEAKER, "only the oci driver works", meaning, fix)

@@ -21,12 +21,15 @@ SECONDS: Final = 1.4
 """The time limit in seconds for all checks together. A user should not have to wait for a check that hangs."""
 
 SANDBOX_SECONDS: Final = 20.0
-"""Additional seconds for creating a sandbox, which is slow on a busy machine and needed for choosing a driver."""
+"""How many seconds longer than :data:`SECONDS` the check of the ``oci`` driver may take.
+
+The check creates a sandbox. On a busy machine, this is slow.
+"""
 
 _GRACE: Final = 0.4
-"""The minimum number of seconds for the check that chooses a driver, after the ``oci`` driver's check has ended.
+"""The minimum number of seconds between the end of the ``oci`` driver's check and the time limit of the other checks.
 
-The check needs this time because it creates another sandbox.
+The check that chooses a driver needs this time, because it creates another sandbox.
 """
 
 _OCI: Final = "oci_driver"

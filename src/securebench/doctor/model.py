@@ -74,7 +74,7 @@ class ClockFacts:
 
 
 class Machine(Protocol):
-    """The facts about a machine that checks need. Tests use a replacement.
+    """What the checks need to know about a machine. Tests use a replacement.
 
     A method may raise an error if it has no answer.
     """

@@ -53,8 +53,8 @@ _H11: Final = str(Path(h11.__file__).resolve().parents[1])
 class Answer:
     """The gateway's last answer for a session.
 
-    ``kind`` is the value of its key ``is``, such as ``opened``. ``why`` is the reason for a failure, and ``report`` is
-    the session's report, if any.
+    ``kind`` is the kind of the answer, such as ``opened``. ``why`` is the reason for a failure. ``report`` is the
+    session's report, if any.
     """
 
     kind: str = ""

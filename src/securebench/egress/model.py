@@ -92,7 +92,7 @@ class RelayPlan:
     model_prices: Mapping[str, TokenPrices] = field(default_factory=dict)
     """The prices of the models that an alias may stand for. Any other model costs :attr:`prices`.
 
-    With an alias, no model in this mapping costs more than :attr:`prices`.
+    If :attr:`model` is an alias, no model in this mapping costs more than :attr:`prices`.
     """
     ca_bundle: str | None = None
     proxy: str | None = field(default=None, repr=False)

@@ -19,7 +19,7 @@ MAX_FILE: Final = MIB // 4
 """The maximum size of a file in bytes. A larger file is skipped: it is probably data, and a verifier that prints a line
 of it reveals little."""
 MAX_ALL: Final = MIB
-"""The maximum size of all files of one call together, in bytes. The rest is skipped."""
+"""The maximum total size of the files that one call of :func:`file_texts` reads, in bytes. The rest is skipped."""
 
 
 def file_texts(resources: Iterable[Resource], root: AssetRoot | None) -> Iterator[str]:

@@ -31,7 +31,7 @@ class VerifierOutput:
         """The replies of the judge model."""
 
     def command(self, program: str, *, stdout: bool) -> Printed:
-        """Return a collector for the output of ``program``. If not ``stdout``, its stdout is dropped."""
+        """Return a collector for the output of ``program``. It keeps stderr, and stdout only if ``stdout`` is true."""
         printed = Printed(program, stdout=stdout)
         self._printed.append(printed)
         return printed

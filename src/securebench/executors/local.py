@@ -73,7 +73,7 @@ class _WorkerThreads:
             thread.start()
 
     def results(self) -> Iterator[bytes]:
-        """Yield results until every thread has finished. Each thread puts ``None`` into the queue at its end."""
+        """Yield results until every thread has finished. Each thread puts ``None`` into the queue when it ends."""
         working = len(self._threads)
         while working:
             # A signal that arrives just before this thread starts to wait does not wake the thread up: the signal's

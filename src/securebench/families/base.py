@@ -56,7 +56,7 @@ STRUCTURE: Final = _Structure()
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """Marks a field with a command. The whole command is secret, but its individual words are not."""
+    """Marks a field that holds a command. The whole command is secret, but its individual words are not."""
 
 
 COMMAND: Final = _Command()

@@ -65,7 +65,7 @@ class ModelGradedModel(WireModel):
 
 
 def is_model_graded(evals: Mapping[str, Any]) -> bool:
-    """Whether a row's eval fields, or a task's evaluator values, ask for a judge model."""
+    """Return whether ``evals``, the eval fields of a row or task, ask for a judge model."""
     rubric = evals.get("rubric")
     return isinstance(rubric, dict) and rubric.get("type") == MODEL_GRADED
 

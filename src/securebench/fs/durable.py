@@ -79,7 +79,7 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o666) -> None:
 
 
 def write_durably(path: Path, data: bytes, *, mode: int = 0o666) -> None:
-    """Write a file of a run like :func:`write_whole`. Raises :class:`StorageError`."""
+    """Write a file of a run as :func:`write_whole` does. Raises :class:`StorageError`."""
     with storage_errors(path):
         write_whole(path, data, mode=mode)
 

@@ -61,8 +61,8 @@ def make_private_directory(path: Path) -> None:
 def remove_private_directory(path: Path) -> None:
     """Remove a directory that :func:`make_private_directory` created, and the directories in it.
 
-    Do nothing if ``path`` is missing. Raises the errors of :func:`remove_tree`. A file in ``path`` itself, other than
-    the marker, is such an error (``workspace-foreign``).
+    Do nothing if ``path`` is missing. Raises the errors of :func:`remove_tree`, for example ``workspace-foreign`` if
+    ``path`` itself contains a file other than the marker.
     """
     with storage_errors(path):
         if not path.is_dir():
@@ -190,7 +190,7 @@ class _Removal:
         descriptor = os.open("..", OPEN_DIRECTORY, dir_fd=here)
         if _identity(descriptor) != above:
             os.close(descriptor)
-            raise OSError(errno.EBUSY, "a directory was moved while its tree was removed")
+            raise OSError(errno.EBUSY, "a directory of the tree was moved during the removal")
         return descriptor
 
     @staticmethod

@@ -216,7 +216,7 @@ class TarReader:
         return malformed(f"{self._what}: {printable_name(path)}", problem)
 
     def _read_up_to(self, size: int) -> memoryview:
-        """Read and return between one and ``size`` bytes. Raises :class:`ImageError` at the end."""
+        """Read and return between one and ``size`` bytes. Raises :class:`ImageError` if no bytes are left."""
         while not self._buffer:
             piece = next(self._pieces, None)
             if piece is None:

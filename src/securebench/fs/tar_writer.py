@@ -53,7 +53,7 @@ class TarWriter:
 
     @property
     def size(self) -> int:
-        """Bytes of the archive."""
+        """The size of the archive so far, in bytes."""
         return self._sink.size
 
     def directory(self, path: bytes, mode: int = 0o755) -> None:

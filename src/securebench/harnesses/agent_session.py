@@ -35,7 +35,7 @@ MAX_LINE_BYTES: Final = 1024 * 1024
 """Maximum bytes of a reported line. Longer lines are dropped, not split: half a secret would not be redacted."""
 
 MAX_REPORTED_BYTES: Final = 4 * 1024 * 1024
-"""Maximum bytes of each stream that one try reports. The rest is dropped, so that no flood reaches a terminal."""
+"""Maximum bytes of each stream that are reported in one try. The rest is dropped, so as not to flood a terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,9 @@ def ensure_image(store: ImageStore, reference: str, on_progress: Callable[[str],
     ``on_progress`` receives lines about the progress. If the store's image was copied from an engine and the engine now
     has a different image of this name, the new image is copied.
 
-    Raises :class:`ConfigError` (``image-reference-invalid``), :class:`ImageError` (``image-unavailable`` with a hint,
-    also if pulling fails), :class:`DiskFullError`, and the errors of copying an image from an engine.
+    Raises :class:`ImageError` (``image-unavailable``) if the image is neither in the store nor in an engine, and cannot
+    be pulled. Also raises :class:`ConfigError` (``image-reference-invalid``), :class:`DiskFullError`, and the errors of
+    copying an image from an engine.
     """
     check_reference(reference)
     report = on_progress or _silent

@@ -194,7 +194,7 @@ def text(value: Any, key: str, where: str, *, optional: bool = False) -> str:
     if found is None and optional and isinstance(value, dict):
         return ""
     if not isinstance(found, str):
-        raise malformed(where, f"it has no string {key!r}")
+        raise malformed(where, f"its {key!r} is missing or not a string")
     return found
 
 
@@ -202,7 +202,7 @@ def items(value: Mapping[str, Any], key: str, where: str, *, limit: int = MAX_LA
     """Return the list at ``key`` of an object, checking its length."""
     found = value.get(key)
     if not isinstance(found, list):
-        raise malformed(where, f"it has no list {key!r}")
+        raise malformed(where, f"its {key!r} is missing or not a list")
     return _limited(found, f"its list {key!r}", where, limit)
 
 

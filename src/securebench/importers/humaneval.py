@@ -93,7 +93,7 @@ def _tests(record: dict[str, Any], location: SourceLocation) -> str:
         raise bad_record(location, f"entry_point {entry_point!r} is not a Python name")
     if "check" not in _defined(_parse(record["test"], "test", location)):
         hint = "tests must define every name they use; otherwise, the candidate could define it"
-        raise bad_record(location, "'test' does not define the function check", hint)
+        raise bad_record(location, "'test' does not define the function 'check'", hint)
     parts = [*_besides(record["prompt"], entry_point, location), record["test"].strip("\n"), f"check({entry_point})"]
     return "\n\n".join(parts) + "\n"
 

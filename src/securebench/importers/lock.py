@@ -75,7 +75,7 @@ class Lock:
         if wanted == "":
             return Problem(
                 "import-lock-unpinned",
-                f"the lock has no digest for {row.id}; the imported record has {row.digest}",
+                f"the lock has no digest for {row.id}; the digest of the imported data is {row.digest}",
                 row.location,
                 "if you trust the source, pass --trust-new; to store the digest, add --write-lock --lock FILE",
             )

@@ -51,7 +51,7 @@ class Refusals:
         self.reports.append(TaskReport(name, refused="; ".join(each.message for each in found)))
 
     def settle(self) -> None:
-        """Raise :class:`ConfigError` with the problems of all tasks, unless the user chose to ``skip`` such tasks."""
+        """Raise :class:`ConfigError` with the problems of all added tasks, unless the user chose to ``skip`` them."""
         if self._problems and not self._skip:
             raise ConfigError(problems=[*map(skippable, self._problems)])
 

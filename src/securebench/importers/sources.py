@@ -84,7 +84,7 @@ def read_document(stream: IO[bytes], name: str) -> bytes:
 
 
 def is_tar(stream: io.BufferedReader) -> bool:
-    """Whether ``stream`` is a tar archive. Nothing may have been read from it before."""
+    """Return whether ``stream`` is a tar archive. The stream must be at its start."""
     return stream.peek(_TAR_MAGIC_AT + len(_TAR_MAGIC))[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC)
 
 

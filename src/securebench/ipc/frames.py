@@ -64,8 +64,8 @@ def receive(channel: socket.socket, descriptors: int = 0, *, may_lose_descriptor
     """Return the next frame, with at most ``descriptors`` descriptors, or ``None`` at the end of the channel.
 
     Raises ``OSError``, and :class:`FrameError` for an invalid frame. A frame loses descriptors if it has too many, or
-    if this process may not open more files. It is then invalid, or with ``may_lose_descriptors`` it is returned without
-    any descriptor.
+    if this process may not open more files. Such a frame is invalid. With ``may_lose_descriptors``, it is returned
+    instead, without any descriptor.
     """
     # The kernel drops descriptors for which there is no room here. Without MSG_CMSG_CLOEXEC, which socket.recv_fds()
     # cannot set, a program that another thread starts in this moment would inherit them.
@@ -90,7 +90,7 @@ def receive(channel: socket.socket, descriptors: int = 0, *, may_lose_descriptor
 
 
 def inherited_channel(descriptor: int, descriptors: int = 0) -> tuple[socket.socket, Frame]:
-    """In a child process, return the channel to its parent and the first frame, which holds its settings.
+    """Return a child process's channel to its parent, and the first frame, which holds the child's settings.
 
     Raises the errors of :func:`receive`, and :class:`FrameError` if the parent is gone.
     """

@@ -114,7 +114,10 @@ def _required(version: FileVersion | None, path: bytes) -> FileVersion:
 
 
 def _check_old(patch: FilePatch, old: FileVersion) -> None:
-    """Raise :class:`PatchDoesNotApplyError` unless the file has the kind and binary content that the patch expects."""
+    """Raise :class:`PatchDoesNotApplyError` if ``old`` is not the version for which ``patch`` was made.
+
+    The kind (file or link) is always checked. The content is checked only for a binary patch.
+    """
     if patch.old_mode is not None and (patch.old_mode == _LINK) != old.link:
         found, expected = ("link", "file") if old.link else ("file", "link")
         raise PatchDoesNotApplyError(f"{shown(patch.old)} is a {found}, but the patch expects a {expected}")

@@ -29,10 +29,13 @@ MAX_CHANGED_BYTES: Final = 64 * 1024 * 1024
 """Maximum bytes of all files that a patch writes. Copies and compressed data count with their full size."""
 
 SEARCH_STEPS: Final = 10_000_000
-"""Maximum lines that are compared to find moved hunks. Comparing them takes a few seconds."""
+"""Maximum number of lines to compare in the search for moved hunks. Comparing them takes a few seconds."""
 
 DIFF_STEPS: Final = 4_000_000
-"""Maximum comparisons to find minimal differences in all files of a change. They take a few seconds."""
+"""Maximum number of comparisons to find minimal differences, for all files of a change together.
+
+This many comparisons take a few seconds.
+"""
 
 Delta: TypeAlias = "Mapping[bytes, FileVersion | None]"
 """The changes from one tree to another: each changed path with its new version, ``None`` if it was removed.

@@ -73,7 +73,7 @@ def _response(request: Request, page_of: Callable[[], Page | None]) -> Response:
     except SecureBenchError as error:
         page, status = message_page("This run cannot be shown", str(error)), 500
     if page is None:
-        page, status = message_page("Not found", "There is no such task. The run may have been resumed."), 404
+        page, status = message_page("Not found", "No such task. If the run was resumed, open the overview again."), 404
     headers = {"ETag": page.tag}
     if status == 200 and request.headers.get("If-None-Match") == page.tag:  # noqa: PLR2004 - an HTTP status
         return Response(status_code=304, headers=headers)

@@ -27,7 +27,10 @@ _BRIEF: Final = 160
 
 @dataclass(slots=True, kw_only=True)
 class TaskRow:
-    """One trial in the list of a page. ``detail`` is ``None`` if it did not fit or has a separate page."""
+    """One trial in a page's list of trials.
+
+    ``detail`` is ``None`` if the page has no room for it, or if the trial has a page of its own.
+    """
 
     sequence: int
     task_id: str

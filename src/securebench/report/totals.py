@@ -85,7 +85,7 @@ class OutcomeGroup:
 
     @property
     def results(self) -> list[TaskResult]:
-        """The verdicts by task."""
+        """For each task with a verdict, the number of trials that passed and the number that were scored."""
         return [TaskResult(passed, scored) for passed, scored in self.verdicts.values()]
 
     @cached_property

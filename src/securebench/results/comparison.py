@@ -75,7 +75,8 @@ class PairTally:
     def caveats(self) -> Iterator[str]:
         """Yield what a reader must know about the pass rate.
 
-        This is which tasks and trials the pass rate covers, and how many passes have a weak assurance.
+        The lines describe the selection of tasks. They count the trials that did not run, and the passes with a weak
+        assurance.
         """
         if self.run.selection:
             yield self.run.selection.describe()

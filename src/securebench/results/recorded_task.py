@@ -130,7 +130,7 @@ def parse_recorded_task(line: bytes) -> RecordedTask:
 
 
 def _has_too_many_values(line: bytes) -> bool:
-    """Return whether ``line`` has too many lists, objects and commas outside of strings. It stops at the limit."""
+    """Return whether ``line`` has too many lists, objects and commas outside of strings."""
     marks = (b"[", b"{", b",")
     if sum(map(line.count, marks)) <= _MAX_VALUES:
         return False

@@ -31,9 +31,10 @@ _SHARE: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSnapshot:
-    """A run at one moment. ``rate``: trials that ended per minute since the run was last started or resumed.
+    """A run at one moment.
 
-    ``rate`` and ``seconds_left`` are ``None`` unless the run is in progress and has finished a trial since then.
+    ``rate`` is how many trials have ended per minute since the run was last started or resumed. ``seconds_left`` is
+    estimated from ``rate``. Both are ``None`` if the run is not in progress, or no trial has ended since that start.
     """
 
     run: RecordedRun

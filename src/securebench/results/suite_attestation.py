@@ -60,7 +60,7 @@ class SuiteAttestation(Attestation):
 
 
 def _list_of(closing: Closing | None) -> str:
-    """Return the name of the list, in ``tests`` of the statement, to which a run belongs.
+    """Return the key under which the statement lists a run: ``passedTests``, ``warnedTests`` or ``failedTests``.
 
     ``closing`` is ``None`` for a run that was not started.
     """

@@ -29,7 +29,7 @@ SHOWN_FLAKY: Final = 10
 
 
 class RunStatus(StrEnum):
-    """How much of a run is verified."""
+    """Whether all, some or none of the planned trials have a verdict."""
 
     COMPLETE = "complete"
     PARTIAL = "partial"
@@ -172,7 +172,7 @@ class TesterRunSummary:
     families: Mapping[str, Counts]
     failures: tuple[RecordEntry, ...] = ()
     usage: Usage = field(default_factory=Usage)
-    """The reported model usage of the agents in all recorded attempts, plus that of checks of their key and model."""
+    """The reported model usage of the agents in all recorded attempts, and of the checks of the agents' provider."""
     budget_usd: float | None = None
     """The budget of the run in US dollars."""
     part: PartOfPack | None = None

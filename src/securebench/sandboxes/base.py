@@ -60,7 +60,7 @@ class Mount:
     target: str
     read_only: bool = True
     bounded: bool = False
-    """Whether the source is in a directory of :meth:`SandboxDriver.bounded`.
+    """Whether the source is in a file system that :meth:`SandboxDriver.bounded` provides.
 
     Such a source is not checked, because the directory may look empty to this process.
     """
@@ -406,7 +406,7 @@ class SandboxDriver(Extension, ABC):
 
     @abstractmethod
     def reap(self) -> int:
-        """Remove what killed runs left behind. Return the number of removed items."""
+        """Remove what is left of runs that were killed. Return the number of removed items."""
 
     @abstractmethod
     def close(self) -> None:
@@ -424,7 +424,7 @@ class SandboxDriver(Extension, ABC):
 def image_tree_unavailable(info: DriverInfo, what: str) -> ConfigError:
     """Return the error for ``what``, which needs :attr:`DriverFeature.IMAGE_TREE`, on a driver without it."""
     return ConfigError(
-        f"the {info.name} driver does not unpack images on this host, which is needed for {what}",
+        f"the {info.name} driver does not unpack images on this host, but unpacking is needed for {what}",
         code="image-tree-unavailable",
         hint="use the oci or the docker driver",
     )

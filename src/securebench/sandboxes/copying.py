@@ -60,7 +60,10 @@ class AdaptedDriver(WrappedDriver):
 
     @property
     def bounds_directories(self) -> bool:
-        """Whether the driver supports :meth:`bounded` and host mounts. Copies in a volume would not be bounded."""
+        """Whether the driver supports :meth:`bounded`.
+
+        ``False`` for a driver without host mounts: its sandboxes write to copies, which have no size limit.
+        """
         return DriverFeature.HOST_MOUNTS not in self._lacks and self._driver.bounds_directories
 
     def image_tree(self, image: ResolvedImage) -> TreeLease:

@@ -255,7 +255,11 @@ StreamsT = TypeVar("StreamsT", bound=ProcessStreams)
 
 
 class BoundedProcess(SandboxProcess, Generic[StreamsT]):
-    """A started command. Its output is limited to ``output_limit`` bytes. It must exit soon after its time limit."""
+    """A started command. Its output is limited to ``output_limit`` bytes.
+
+    If the command has not ended ``KILL_GRACE`` seconds after its time limit, :meth:`receive` raises
+    :class:`EngineError`.
+    """
 
     hanging: ClassVar[tuple[str, str]]
     """Message and hint of the error for a sandbox that did not stop in time. ``{:g}`` is ``KILL_GRACE`` in seconds."""

@@ -36,7 +36,7 @@ class Owner:
         return cls(parts[0], parts[1], int(parts[2]), parts[3])
 
     def label(self) -> str:
-        """Return the value of a label for this owner."""
+        """Return this owner as text that :meth:`parse` can read, for example as a container's label."""
         return f"{self.boot}/{self.namespace}/{self.pid}/{self.start}"
 
     def is_of_this_boot(self) -> bool:

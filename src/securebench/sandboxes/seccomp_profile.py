@@ -123,7 +123,7 @@ Without this name, gVisor would refuse the call, and so ``select`` would fail in
 _BITS_OF_PID: Final = 22
 """No kernel assigns a pid above 2 ** 22 (PID_MAX_LIMIT)."""
 _LOW_HALF: Final = 0xFFFF_FFFF
-"""A mask of the bits of an ``int`` argument that the kernel reads. A filter sees all 64 bits."""
+"""A mask of the low 32 bits. The kernel reads only these bits of an ``int`` argument, but a filter sees all 64 bits."""
 _FAMILIES: Final = (1, 2, 10, 16, 17)
 """The address families UNIX, INET, INET6, NETLINK and PACKET.
 
@@ -176,12 +176,12 @@ def profile_of_gvisor(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _limits_but_of_init() -> Iterator[dict[str, Any]]:
-    """Return rules that allow ``prlimit64`` for every process except the sandbox's first process, process 1.
+    """Return rules that allow ``prlimit64``, but not for the limits of process 1, the sandbox's first process.
 
-    With a CPU time limit on process 1, a sandbox could make the kernel kill process 1 with SIGKILL, as if the kill
-    came from outside. A condition that the pid is not 1 would compare all 64 bits, of which the kernel reads only 32.
-    So the call is allowed for pid 0, which is the caller, and for every pid in which a bit other than the lowest is
-    set. This also blocks reading the limits of process 1.
+    Otherwise, a sandbox could set a CPU time limit for process 1. The kernel would then kill process 1 with SIGKILL, as
+    if the kill came from outside. A rule cannot simply exclude pid 1: it would compare all 64 bits of the argument, but
+    the kernel reads only 32. So the call is allowed for pid 0, which means the caller, and for pids with a bit other
+    than the lowest set. Reading the limits of process 1 is blocked, too.
     """
     yield _allow("prlimit64", index=0, op="SCMP_CMP_MASKED_EQ", value=_LOW_HALF)
     for bit in range(1, _BITS_OF_PID + 1):

@@ -206,9 +206,9 @@ def port_problems(text: str, inodes: Sequence[int]) -> list[str]:
     """
     seen = Sockets.parse(text)
     expected = [(("127.0.0.1", _FORWARDED_PORT), inode) for inode in inodes[:1]]
-    problems = [] if seen.listening == tuple(expected) else [f"it has these listening sockets: {seen.listening}"]
+    problems = [] if seen.listening == tuple(expected) else [f"it has the wrong listening sockets: {seen.listening}"]
     problems += [] if len(inodes) == 1 else [f"{len(inodes)} sockets were opened for one forwarded port"]
-    return problems + [f"it has another socket or a route: {line}" for line in (*seen.others, *seen.routes)]
+    return problems + [f"the sandbox has another socket or a route: {line}" for line in (*seen.others, *seen.routes)]
 
 
 def inspect_sandbox(
@@ -299,7 +299,7 @@ def _users(view: View) -> tuple[tuple[int, int, int], ...]:
 
 def _file_owners(view: View, _limits: Limits) -> str:
     mapped = sum(count for _, _, count in _users(view))
-    return "" if mapped >= _ALL_IDS else f"it has only {mapped} users, too few for the owners of image files"
+    return "" if mapped >= _ALL_IDS else f"it has only {mapped} user ids, too few for the owners of image files"
 
 
 def _groups(view: View, _limits: Limits) -> str:

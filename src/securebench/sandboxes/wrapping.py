@@ -36,7 +36,7 @@ class WrappedDriver(SandboxDriver):
         return self._driver.image_tree(image)
 
     def self_test(self, image: ResolvedImage, *, forwarded_ports: bool = False) -> None:
-        """Forward the call. The tested sandboxes are the driver's own, without this wrapper."""
+        """Forward the call. The wrapped driver tests its own sandboxes, without this wrapper."""
         self._driver.self_test(image, forwarded_ports=forwarded_ports)
 
     @property

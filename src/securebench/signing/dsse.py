@@ -96,7 +96,7 @@ def _encoded(data: bytes) -> str:
 
 
 def _decoded(text: str, name: str) -> bytes:
-    """Return the bytes of ``text``, which must be exactly what :func:`_encoded` returns for them."""
+    """Return the bytes that ``text`` encodes. Raises ``ValueError`` if ``text`` is not canonical base64."""
     data = base64.b64decode(text, validate=True)
     if _encoded(data) != text:
         raise ValueError(f"{name!r} is not canonical base64")

@@ -43,7 +43,7 @@ class AgentKey:
 
     @classmethod
     def find(cls, public: PublicKey) -> AgentKey:
-        """Return the private key for ``public`` in the ssh-agent at ``SSH_AUTH_SOCK``. Raises :class:`ConfigError`."""
+        """Find the private key for ``public`` in the ssh-agent at ``SSH_AUTH_SOCK``. Raises :class:`ConfigError`."""
         address = os.environ.get(SOCKET_VARIABLE, "")
         if not address:
             raise _unusable(

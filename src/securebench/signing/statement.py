@@ -52,7 +52,7 @@ class Statement:
                 statement = cls(_digests(subjects), kind, predicate)
                 if statement.to_bytes() == data:
                     return statement
-        raise ValueError("it is not an in-toto statement about files, or is not in canonical form")
+        raise ValueError("the signed content is not an in-toto statement about files, or is not in canonical form")
 
 
 def _digests(subjects: list[Any]) -> dict[str, str]:

@@ -34,7 +34,10 @@ class FileSource:
 
 
 def open_regular(path: Path, what: str, *, follow: bool = False) -> BufferedReader:
-    """Open a regular file for reading. Raises :class:`ConfigError`, including for a symlink unless ``follow``."""
+    """Open a regular file for reading. Raises :class:`ConfigError`.
+
+    A symbolic link is refused unless ``follow`` is true.
+    """
     location = SourceLocation(str(path))
     try:
         descriptor = os.open(path, _FLAGS | (0 if follow else os.O_NOFOLLOW))

@@ -29,11 +29,11 @@ _SOURCES: Final = {
     FailureReason.PROVIDER_UNAVAILABLE: "the model provider is unavailable: ",
     FailureReason.EGRESS_FAILED: "the egress gateway fails: ",
 }
-"""Maps failure reasons that tell what failed to the beginning of the message about consecutive errors."""
+"""The beginning of the message about consecutive errors, for the failure reasons that tell what failed."""
 
 
 class _FailedStart(NamedTuple):
-    """How an agent failed immediately: the message of its failure, and the last line of its stderr."""
+    """The failure of an agent that seems not to have started. ``stderr`` is the last line of the agent's stderr."""
 
     message: str
     stderr: str
@@ -42,8 +42,8 @@ class _FailedStart(NamedTuple):
 class Breaker:
     """Watches the records of a run, from any thread.
 
-    If a resumed run already has a record that is not an error, failed starts do not stop the run: its user has seen how
-    the agent failed.
+    If a resumed run already has a record that is not an error, failed starts do not stop the run: the user has seen how
+    earlier tasks ended, and has chosen to continue.
 
     Consecutive errors are counted for each node; this machine is the node ``""``. After too many on this machine, the
     run stops. After too many on another node, that node gets no more tasks. If no node is left, the executor stops the

@@ -169,7 +169,7 @@ class ModelJudge(RunJudge):
                 raise ConfigError(
                     f"judge.budget is too small for {counted(task.votes, 'vote')} on a task of this pack",
                     code="judge-budget",
-                    hint="raise judge.budget to the worst case, at least "
+                    hint="raise judge.budget to what one task may need, at least "
                     + ", ".join(f"{name}: {math.ceil(100 * value) / 100:.15g}" for name, value in least.items()),
                 )
 
@@ -190,7 +190,7 @@ class _ModelSession(JudgeSession):
         self._failures = 0
 
     def ask(self, prompt: JudgePrompt, *, is_control: bool) -> JudgeReply:
-        """See :meth:`JudgeSession.ask`. If the provider fails, the request is repeated, but never for the control."""
+        """See :meth:`JudgeSession.ask`. If the provider fails, repeat the request unless ``is_control`` is true."""
         while True:
             reply, error = self._ask_once(prompt)
             if is_control and error is not None:

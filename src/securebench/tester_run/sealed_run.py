@@ -104,8 +104,8 @@ class SealedSettings(HarnessSettings):
 class SealedProducer(HarnessProducer):
     """Hands out the candidates that an earlier run sealed, instead of running an agent.
 
-    A trial in which the agent failed fails again for the same reason. A trial without a record, or one that ended in an
-    error, gets no verdict.
+    If the agent failed in a trial, the trial fails again for the same reason. If a trial has no record or ended in an
+    error, it gets no verdict.
     """
 
     name = "sealed"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SuiteOutcome:
-    """How one run of a suite ended. Without a summary, ``problem`` says why it could not run."""
+    """How one run of a suite ended. Without a ``summary``, ``problem`` says why the run could not begin or continue."""
 
     run: SuiteRun
     directory: Path

@@ -35,9 +35,10 @@ class HostTree:
 
     @classmethod
     def of_image(cls, root: Path, directory: str) -> Self:
-        """Return the tree at ``directory`` (absolute) of the image unpacked at ``root``.
+        """Return the tree at the absolute path ``directory`` in the image unpacked at ``root``.
 
-        Raises :class:`MaterializationError` (``image-workdir-missing``) if it does not exist or its path has a link.
+        Raises :class:`MaterializationError` (``image-workdir-missing``) if ``directory`` does not exist or its path
+        contains a symbolic link.
         """
         with opened(root, OPEN_DIRECTORY) as image:
             descriptor = _open_below(image, os.fsencode(directory))

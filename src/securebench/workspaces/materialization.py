@@ -170,7 +170,7 @@ def asset_digest(root: Path, target: str) -> str:
 
 def _planned_asset(resource: Resource, file: FileReference, root: AssetRoot | None) -> PlannedAsset:
     if root is None:
-        raise MaterializationError(f"{resource.name!r} names a file, but the task has no asset root for its lane")
+        raise MaterializationError(f"{resource.name!r} names a file, but the lane of this field has no asset root")
     path = path_policy.require_source(file.path)
     public = resource.visibility is Visibility.PUBLIC
     default = path if public else f"{LANE_ROOTS[resource.visibility]}/{path}"

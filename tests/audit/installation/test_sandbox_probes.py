@@ -91,7 +91,7 @@ def test_the_host_is_checked_after_all_attempts(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sandbox_probes, "break_out", record)
     driver = ScriptedDriver()
     context = ProbeContext(Path(), "crun", driver, driver.resolve_image(SCRIPTED_IMAGE))
-    list(BY_NAME["breakout"].run(context, ["remaining processes, afterwards"]))
+    list(BY_NAME["breakout"].run(context, ["remaining processes, after all attempts"]))
     assert made == [list(ATTEMPTS)] * 2
     list(BY_NAME["breakout"].run(context, [READS]))
     assert made[2:] == [[READS]] * 2

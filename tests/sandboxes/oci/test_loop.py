@@ -270,7 +270,7 @@ def test_a_runtime_that_does_not_start_a_process_in_time_is_lost(tmp_path: Path,
         (tmp_path / "started").write_text("7")
     timing.supervisor._run_scheduled()
     assert timing.ended == [timing.container]
-    assert timing.process.lost == "its runtime did not start it in time"
+    assert timing.process.lost == "the runtime did not start the process in time"
     assert timing.process.outcome(signal.SIGKILL, OomKills()).lost == timing.process.lost
     timing.supervisor._run_scheduled()
     assert len(timing.ended) == 1

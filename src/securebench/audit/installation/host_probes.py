@@ -109,7 +109,7 @@ def unpack_archives(context: ProbeContext, names: Collection[str]) -> Iterator[P
         outside = sorted(set(outside) - {"middle", "middle/inside"})
         size = sum(path.lstat().st_blocks * 512 for path in inside.rglob("*"))
         problem = f"it wrote outside its directory: {outside}" if outside else ""
-        return ProbeFinding.of(name, problem or ("it filled the disk" if size > _MAX_UNPACKED else ""), how)
+        return ProbeFinding.of(name, problem or ("it unpacked more than 512 MiB" if size > _MAX_UNPACKED else ""), how)
 
     yield from findings(_ARCHIVES, names, lambda name, attack: _timed(partial(attempt, name, attack)), workers=1)
 
@@ -124,7 +124,7 @@ def _directory(context: ProbeContext, name: str) -> Path:
 
 
 class _Files:
-    """The files that the patches change."""
+    """The files to which :func:`apply_patches` applies the patches of the attacks."""
 
     def get(self, path: bytes) -> FileVersion | None:
         content = patches.FILES.get(path)

@@ -40,7 +40,7 @@ def _counts(report: AuditReport) -> str:
 
 
 def empty_tables() -> dict[str, str]:
-    """Return an empty text in place of each table. Used to check that a page has the markers."""
+    """Return an empty text for each table, so that :func:`replaced` can check a page before there is a report."""
     return dict.fromkeys((CATALOGUE_MARK, BREAKOUT_MARK), "")
 
 
@@ -77,9 +77,10 @@ def _outcome(result: EntryResult) -> str:
 
 
 def _checked_by(result: EntryResult) -> str:
-    """Return the number of applicable probes of each kind, and the tests. If there are neither, return the reason.
+    """Return how an entry was checked: the number of applicable probes of each kind, and the names of tests.
 
-    If a kind was tried in several places, its number is that of the place with the most applicable probes.
+    If the entry was not checked, return the reason. If a kind was tried in several places, its number is that of the
+    place with the most applicable probes.
     """
     if result.entry.not_applicable:
         return result.entry.not_applicable

@@ -101,7 +101,7 @@ def _unpack(archive: TarReader, root: Path) -> set[str]:
 
 
 def _parts(member: Member) -> list[str]:
-    """Return the parts of a member's path. Raises :class:`ImageError` if bundles may not contain it."""
+    """Return the parts of a member's path. Raises :class:`ImageError` if a bundle may not contain this member."""
     parts = member.path.removesuffix(b"/").decode("utf-8", "backslashreplace").split("/")
     problem = ""
     if member.kind not in {MemberKind.FILE, MemberKind.DIRECTORY}:

@@ -92,7 +92,7 @@ class CandidateChecks:
     def finish(self, directory: Path, *, is_closed: bool) -> None:
         """Compare the files in ``directory`` with the records.
 
-        If the run is not closed, sealed candidates without a record and temporary files of the store are allowed.
+        A run that is not closed may also have unfinished files, and sealed candidates that no record names.
         """
         size = sum(self._check_file(directory, digest, candidate) for digest, candidate in self._candidates.items())
         self._check_unknown(directory, is_closed=is_closed)

@@ -301,4 +301,4 @@ class _Verification:
                 check.add(error.message, name)
                 continue
             check.require(found == expected, "it was changed after the run was closed", name)
-        check.text = f"{', '.join(closing.files) or 'no files'}: unchanged since the run was closed"
+        check.text = f"the same as when the run was closed: {', '.join(closing.files) or 'no files'}"

@@ -1,4 +1,4 @@
-"""The proxy's decisions and their reasons: logged at once and counted for the report. One ledger per session."""
+"""The proxy's decisions and their reasons. A session's :class:`Ledger` logs and counts its decisions."""
 
 from __future__ import annotations
 

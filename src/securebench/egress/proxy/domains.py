@@ -17,7 +17,7 @@ _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
 class HostError(ValueError):
-    """A host name is invalid or an IP address. ``reason`` says which."""
+    """A host is an IP address, or its name is invalid. ``reason`` says which."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)

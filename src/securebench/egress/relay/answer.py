@@ -103,7 +103,7 @@ class AcceptedRequest:
     media_tokens: int = 0
     """The tokens to reserve for images and other media, in addition to those for the bytes of the body."""
     max_output_tokens: int | None = None
-    """The output tokens that the request allows at most; ``None`` if it sets no maximum."""
+    """The maximum number of output tokens that the request allows, or ``None`` if it sets no maximum."""
     has_added_usage: bool = False
     """Whether the relay added the option that makes the provider report the tokens of a stream."""
 

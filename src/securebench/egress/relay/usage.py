@@ -119,7 +119,7 @@ class AnswerMeter:
 
     @property
     def is_reported(self) -> bool:
-        """Whether the provider has reported all tokens of the whole answer."""
+        """Whether the answer is complete and the provider has reported its input and output tokens."""
         return self.ended and self._input is not None and self._output is not None
 
     def cost(self, prices: TokenPrices) -> int:

@@ -46,10 +46,10 @@ for name, source in json.loads(os.environ.pop("{_PROGRAM}")):
     exec(compile(source, name, "exec", dont_inherit=True), module.__dict__)
 module.main()
 """
-"""Runs the program from a variable: it needs no file in the sandbox, and its source is not in process lists."""
+"""Runs the program from an environment variable. So it needs no file, and process lists do not show its source."""
 
 _CHUNK: Final = 30_000
-"""Maximum characters of the setup in one variable.
+"""The maximum number of characters of the setup in one environment variable.
 
 Linux limits a variable to 128 KiB, and a character has up to four bytes.
 """
@@ -60,7 +60,7 @@ _LOOP: Final = ("retries", "max_turns", "command_timeout_seconds")
 
 @cache
 def _program() -> str:
-    """Return the sources of the modules as JSON, the same for every task."""
+    """Return the names and sources of the program's modules as JSON."""
     return json.dumps([(module.__name__, inspect.getsource(module)) for module in _MODULES])
 
 
@@ -87,7 +87,7 @@ class ModelHarnessProducer(ConnectedHarness):
         return (DEFAULT_IMAGE,) if self._runtime else ()
 
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
-        """See :meth:`HarnessProducer.prepare`. The Python of the base image is mounted into other images."""
+        """See :meth:`HarnessProducer.prepare`. Prepares the Python of SecureBench's base image for other images."""
         self._connection.prepare(run)
         if any(image.reference != DEFAULT_IMAGE for image in run.images):
             self._runtime = prepare_runtime("python", AgentStore(), run)

@@ -17,13 +17,13 @@ MAX_FILE: Final = 4 * 1024 * 1024
 """Maximum bytes of the file. It is often the system's whole bundle, about a quarter of a megabyte."""
 
 MAX_BYTES: Final = 64 * 1024
-"""Maximum bytes of the additional certificates. Usually there are only a few."""
+"""Maximum bytes of the additional certificates. A file usually adds only a few certificates."""
 
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[\sA-Za-z0-9+/=]+-----END CERTIFICATE-----")
 
 
 def read_ca_bundle(variables: Mapping[str, str], notify: Callable[[str], None]) -> str | None:
-    """Return the additional certificates (PEM) in the file that the tester's variable names, or ``None``.
+    """Return the additional certificates (PEM) in the file that ``SSL_CERT_FILE`` names, or ``None``.
 
     The system's own certificates are left out. Like OpenSSL, this ignores a file that is missing or has no
     certificate. It also ignores a file larger than ``MAX_FILE``, or with more than ``MAX_BYTES`` of additional

@@ -62,7 +62,7 @@ def model_endpoint(provider: ModelProvider, place: str, allowed_domains: tuple[s
 
 
 def command_variables(provider: CommandProvider, endpoint: ProviderEndpoint) -> dict[str, str]:
-    """Return the variables that give a command the base URL, the placeholder of the key, the model and the effort."""
+    """Return the variables that give a command the base URL, a placeholder for the key, the model and the effort."""
     url = endpoint.agent_url
     if provider.dialect in _APPENDED:
         url = url.removesuffix("/v1")

@@ -100,10 +100,7 @@ class ProviderEndpoint:
     auth: str | None = None
     api_version: str | None = None
     cloud: str = ""
-    """The variable that makes the agent use a cloud.
-
-    It is empty if no such variable is set, and if the agent uses a relay or a key.
-    """
+    """The environment variable that makes the agent use a cloud, or empty if the agent uses no cloud."""
     place: str
     model: str
     provider_tools: bool
@@ -177,7 +174,7 @@ class ProviderEndpoint:
             )
         if found and not SENDABLE_KEY.fullmatch(found.value):
             raise ConfigError(
-                f"{found.name} is not a key: it contains a space, or a character that no HTTP header can carry",
+                f"the value of {found.name} is not a key: it has a space, or a character that no HTTP header can carry",
                 code="key-malformed",
                 hint=f"set {found.name} to the key alone, without quotes, spaces or line breaks",
             )
@@ -258,7 +255,7 @@ class ProviderEndpoint:
         )
 
     def cost_fault(self) -> Problem | None:
-        """Return the problem because of which the cost of an agent cannot be counted; ``None`` if it can."""
+        """Return the problem that prevents counting the cost of an agent, or ``None`` if there is none."""
         if not self.is_relayed:
             why, fix = "with 'credentials: passthrough', no relay counts tokens", "remove 'credentials: passthrough'"
         elif self.provider_tools:
@@ -285,7 +282,7 @@ class ProviderEndpoint:
         )
 
     def identity(self) -> dict[str, JsonValue]:
-        """Return the provider, the prices and the protection of the key, for the run's identity."""
+        """Return this endpoint's part of the run's identity."""
         return {
             "provider": self.facts.provider.value,
             "endpoint": self.host or self.cloud,

@@ -175,7 +175,7 @@ def judge(evidence: OutcomeEvidence) -> JudgedOutcome:
 def _end(evidence: OutcomeEvidence) -> AgentOutcome:
     """Return the outcome of an agent that failed or left no candidate.
 
-    The program's claims can change this outcome, but not ``evidence.failure``.
+    The program's claims can change this outcome. They never change ``evidence.failure``.
     """
     self_report, failure = evidence.self_report, evidence.failure
     if failure is not None and failure.reason in _ENDS:
@@ -186,9 +186,9 @@ def _end(evidence: OutcomeEvidence) -> AgentOutcome:
 
 
 def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:
-    """Return the last provider error, and whether the agent is judged as if a model answer had begun.
+    """Return the last provider error, and whether the agent counts as having received a model answer.
 
-    With a relay, the second value is always true for agents that are not trusted.
+    With a relay, the second value is always true for an agent that is not trusted.
     """
     relay, self_report = evidence.relay, evidence.self_report
     if relay is None:
@@ -201,7 +201,7 @@ def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:
 
 
 def _blamed(evidence: OutcomeEvidence) -> frozenset[Trouble]:
-    """Return the troubles that are blamed on the provider if the gateway meets them, too.
+    """Return the troubles that are blamed on the provider if the gateway's probe meets one, too.
 
     A rejection is one of them only if the agent is not trusted and the relay reports no answer of a model. An answer
     shows that the API and the model exist, so a later rejection means that the agent's own request was invalid.

@@ -1,4 +1,4 @@
-"""How this user can run ``mmdebstrap``, and how to stop it and all of its children, even if this process is killed."""
+"""How the current user can run ``mmdebstrap``, and how to stop all of its processes."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ class _DockerfileFile(_Common):
 
 
 _MODELS: dict[str, type[_SystemFile | _DockerfileFile]] = {"debian": _SystemFile, "dockerfile": _DockerfileFile}
-"""The Pydantic models of the kinds of recipes that have a key of their own, by this key.
+"""The Pydantic model for each key that marks a kind of recipe.
 
 A recipe with none of these keys is for a derived image.
 """

@@ -19,9 +19,9 @@ Argv: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """The fields of every recipe. ``name`` is the name of its directory.
+    """The fields of every recipe. ``name`` is the name of the recipe's directory.
 
-    ``checks`` are commands that must succeed in the image before it is named.
+    ``checks`` are commands that must succeed in the new image. Only then does the image get the name ``reference``.
     """
 
     name: str

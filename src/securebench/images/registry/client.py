@@ -183,7 +183,7 @@ class RegistryClient(HttpClient):
             code="registry-denied",
             hint=f"the registry refused the credentials; run 'docker login {registry}' again"
             if self._credentials is not None
-            else f"check the name; for a private image, run 'docker login {registry}', without a credential helper",
+            else f"check the name; for a private image, disable credential helpers and run 'docker login {registry}'",
         )
 
 

@@ -43,10 +43,11 @@ class Platform:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An image whose layers are in the sink. ``manifest`` and ``config`` are the exact bytes that the registry sent.
+    """An image from a registry. Its layers are in the caller's :class:`BlobSink`.
 
-    ``reference`` is the requested one, as written. ``config_digest`` is the image's id. ``layers`` are in the order in
-    which they are applied; a layer may be repeated.
+    ``manifest`` and ``config`` are the exact bytes that the registry sent. ``reference`` is the requested one, as
+    written. ``config_digest`` is the image's id. ``layers`` are in the order in which they are applied; a layer may be
+    repeated.
     """
 
     reference: str

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 class Incoming:
-    """An import of one or more images, and a ``BlobSink``: several threads may call ``has`` and ``write``.
+    """An import of one or more images. Created by :meth:`ImageStore.incoming`.
 
-    Created by :meth:`ImageStore.incoming`. ``origin`` says where the images come from. Methods raise
-    :class:`ImageError` (``image-malformed``, ``image-blob-mismatch``, ``image-store-damaged``,
-    ``image-store-unusable``) and :class:`DiskFullError`.
+    The class is a ``BlobSink``: several threads may call ``has`` and ``write``. ``origin`` says where the images
+    come from. Methods raise :class:`ImageError` (``image-malformed``, ``image-blob-mismatch``,
+    ``image-store-damaged``, ``image-store-unusable``) and :class:`DiskFullError`.
     """
 
     def __init__(self, places: StorePaths, work: Path, origin: Origin) -> None:
@@ -71,7 +71,7 @@ class Incoming:
             )
 
     def take(self, pieces: Iterable[bytes | memoryview]) -> Descriptor:
-        """Store a blob of any digest and return its descriptor, without a media type."""
+        """Store a blob, whatever its digest is. Return its descriptor, which has no media type."""
         temporary = self._work / f"blob-{secrets.token_hex(8)}"
         digester = Digester()
         with temporary.open("xb", buffering=0) as file:

@@ -94,7 +94,7 @@ class Layer:
 def unpack(layers: Sequence[Layer], root: Path, shift: int, limits: ArchiveLimits | None = None) -> Unpacked:
     """Unpack ``layers`` into ``root``, an empty private directory, and return statistics.
 
-    ``shift`` is added to each owner id; if it is 0, this user owns everything. Raises :class:`ImageError`
+    ``shift`` is added to each owner id. If it is 0, the current user owns everything. Raises :class:`ImageError`
     (``image-malformed``, ``image-too-large``, ``image-blob-mismatch``) and ``OSError``.
     """
     limits = limits or ArchiveLimits()
@@ -124,10 +124,10 @@ def _unpack_layer(builder: TreeBuilder, layer: Layer, what: str, limits: Archive
 
 
 class TreeLease:
-    """The right to read an unpacked image: ``root`` is its directory and exists until :meth:`close`.
+    """The right to read an unpacked image. Its directory ``root`` exists until :meth:`close`.
 
     If SecureBench runs as root, the result of :func:`~securebench.images.store.ids.tree_shift` was added to the owner
-    ids of the files. Otherwise, this user owns all files. Never change the files.
+    ids of the files. Otherwise, the current user owns all files. Never change the files.
     """
 
     def __init__(self, root: Path, held: int) -> None:

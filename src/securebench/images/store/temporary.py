@@ -1,8 +1,9 @@
 """Work directories of a store, and the deletion of directories that are moved into them.
 
 A killed process must not leave anything that looks finished. So unfinished work has its own directory, locked while
-its owner lives. An unlocked directory was left by a killed process: the next import or prune deletes it. If the
-directory belonged to an import, images that this import added but neither named nor kept are removed, too.
+its owner lives. An unlocked directory was left by a killed process: the next import or prune deletes it. If the killed
+process was an import, the images that it had added are removed, too. Images for which ``Incoming.name`` or
+``Incoming.keep`` had been called stay.
 """
 
 from __future__ import annotations

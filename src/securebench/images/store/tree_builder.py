@@ -51,9 +51,9 @@ _IMAGE_ERRORS: Final = frozenset(
 class TreeWalk(Resolver):
     """Opens directories below ``root`` and creates missing ones.
 
-    ``new`` contains the real paths of entries that the current layer created, and of directories that it entered. This
-    class adds each directory that it enters. Links of this layer are followed, and links of the layers below are
-    replaced with directories. ``made(path)`` is called for each directory that is created.
+    ``new`` contains the real paths of entries that the current layer created, and of directories that were entered for
+    this layer. This class adds only the directories. A link in a path is followed if the current layer created it.
+    A link of a layer below is replaced with a directory. ``made(path)`` is called for each directory that is created.
     """
 
     def __init__(self, root: int, new: set[bytes], made: Callable[[bytes], None]) -> None:
@@ -69,7 +69,7 @@ class TreeWalk(Resolver):
         return self._last[1]
 
     def leave(self) -> None:
-        """Close the open directory, so that the next :meth:`enter` looks up its path again."""
+        """Close the open directory. The next :meth:`enter` opens a directory again, even for the same ``parts``."""
         self._last = None
         super().leave()
 
@@ -80,7 +80,7 @@ class TreeWalk(Resolver):
         return os.open(name, OPEN_DIRECTORY, dir_fd=here.descriptor)
 
     def on_not_a_directory(self, here: OpenDirectory, name: bytes) -> int | None:
-        """Follow a link of this layer. Replace an entry of a layer below with a directory."""
+        """If the entry is of a layer below, replace it with a directory. If it is a link of this layer, follow it."""
         if here.path_of(name) in self._new:
             return None
         remove_entry(here.descriptor, name)
@@ -116,8 +116,9 @@ class _Attributes:
 class TreeBuilder:
     """Builds a tree below ``root``, the descriptor of an empty, private directory.
 
-    ``shift`` is added to each owner id. If it is 0, this user owns everything. Directories get their owners, modes and
-    times only in :meth:`finish`. Raises :class:`ImageError` (``image-malformed``, ``image-too-large``) and ``OSError``.
+    ``shift`` is added to each owner id. If it is 0, the current user owns everything. Directories get their owners,
+    modes and times only in :meth:`finish`. Raises :class:`ImageError` (``image-malformed``, ``image-too-large``) and
+    ``OSError``.
     """
 
     def __init__(self, root: int, shift: int, limits: ArchiveLimits) -> None:
@@ -126,7 +127,7 @@ class TreeBuilder:
         self._limits = limits
         self._directories: dict[bytes, _Attributes] = {b"": _Attributes()}
         self._new: set[bytes] = set()
-        """Real paths of entries that the current layer created, and of directories that it entered."""
+        """Real paths of entries that the current layer created, and of directories that were entered for this layer."""
         self._walk = TreeWalk(root, self._new, self._note_made)
         self._what = ""
         self.unpacked = Unpacked()
@@ -141,7 +142,7 @@ class TreeBuilder:
         """Add one member to the tree."""
         self.unpacked.members += 1
         if self.unpacked.members > self._limits.members:
-            raise too_large(self._what, f"the image has more than {self._limits.members} members")
+            raise too_large(self._what, f"the image has more than {self._limits.members} files, directories and links")
         self.unpacked.bytes += member.size
         self.unpacked.xattrs += member.xattrs
         with self._explain_errors(member.path):
@@ -211,7 +212,7 @@ class TreeBuilder:
                 os.mkdir(name, 0o700, dir_fd=place.descriptor)
 
     def _link(self, target: list[bytes], parts: list[bytes]) -> OpenDirectory:
-        """Create a hard link to an entry of the tree, even if the entry is a symbolic link: its target is not used."""
+        """Create a hard link to an entry of the tree. If the entry is a symbolic link, do not follow it."""
         if not target:
             raise StuckError("it is a hard link to the root")
         source = os.dup(self._walk.enter(target[:-1]).descriptor)

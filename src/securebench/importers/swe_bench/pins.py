@@ -106,7 +106,7 @@ class PinsModel(WireModel):
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """The setups and releases of repositories that can be built, by repository and the authors' ``version``."""
+    """Setups and source releases. Each key is a repository and the authors' ``version``."""
 
     setups: Mapping[tuple[str, str], Setup] = field(default_factory=dict)
     releases: Mapping[tuple[str, str], SourceRelease] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Pins:
 
 @cache
 def shipped_pins() -> Pins:
-    """Return SecureBench's own pins. Each source release that they name was built, and some of its tests passed."""
+    """Return SecureBench's own pins."""
     pins = Pins()
     for path in sorted(_SHIPPED.glob("*.yaml")):
         pins = read_pins(path).over(pins)

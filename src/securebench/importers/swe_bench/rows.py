@@ -50,7 +50,7 @@ class SweBenchChoices:
 
 @dataclass(frozen=True, slots=True)
 class ImportedInstance:
-    """A row, its image and its report."""
+    """A row, its image, and the report of its import."""
 
     row: ImportedRow
     image: Image

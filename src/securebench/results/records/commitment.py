@@ -51,7 +51,7 @@ class Commitment:
 
     @classmethod
     def read_file(cls, path: Path) -> Commitment:
-        """Return the key in the file ``path``. Raises like :meth:`read`."""
+        """Return the key in the file ``path``. Raises the errors of :meth:`read`."""
         try:
             with open_regular(path, "commitment key") as file:
                 key = bytes.fromhex(file.read(_MAX_BYTES).decode("ascii").strip())

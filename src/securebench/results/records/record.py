@@ -125,7 +125,7 @@ class Output:
 
     @classmethod
     def of(cls, record: Mapping[str, Any], owner: str) -> Self:
-        """Return the output of ``owner`` in a record."""
+        """Return the output of ``owner`` (``producer`` or ``verifier``) in a record."""
         return cls(**{name: record[f"{owner}_{name}"] for name in ("stdout", "stderr", "metadata")})
 
 

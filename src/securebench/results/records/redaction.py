@@ -85,8 +85,8 @@ _KEPT_FIELDS: Final = frozenset(
 class Redactor:
     """Removes the secrets of one task from texts and JSON values. Immutable and thread safe.
 
-    ``public`` are the public strings, joined by NUL characters. ``fields`` are the names of secret resources.
-    ``credentials`` are removed even if they also occur in ``public``.
+    ``public`` are the public strings, joined by NUL characters. ``credentials`` are removed even if they also occur in
+    ``public``. ``fields`` are the names of secret resources. JSON fields with these names lose their values.
     """
 
     def __init__(
@@ -263,10 +263,10 @@ class _Forms:
     def _longest_at(self, squeezed: str, start: int) -> str:
         """Return the longest form that starts at ``start``, or an empty string.
 
-        A head is the first :data:`_HEAD` characters of a form. The search begins at the last head that does not sort
-        after the text at ``start``. If a head is a prefix of the text, every head that sorts between that head and the
-        text begins with that head, too. So ``_shorter`` leads to each head that is a prefix of the text, the longest
-        first.
+        A head is the first :data:`_HEAD` characters of a form. ``_shorter`` leads from each head to its longest prefix
+        among the heads. The search begins at the last head that does not sort after the text at ``start``, and then
+        follows ``_shorter``. It finds every head that is a prefix of the text, the longest first: all heads that sort
+        between such a prefix and the text begin with this prefix.
         """
         window = squeezed[start : start + _HEAD]
         at = bisect_right(self._heads, window) - 1

@@ -26,7 +26,7 @@ def strict_loads(data: bytes) -> Any:
 
 
 def require_written_form(data: bytes, written: bytes) -> None:
-    """Raise ``ValueError`` unless ``data`` is ``written``, the bytes that SecureBench writes for the same content."""
+    """Raise ``ValueError`` unless ``data`` equals ``written``, the bytes that SecureBench writes for this content."""
     if data != written:
         is_converted = data.replace(b"\r\n", b"\n") == written
         raise ValueError(CONVERTED if is_converted else "it is not formatted as SecureBench writes it")

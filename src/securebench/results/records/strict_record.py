@@ -83,7 +83,7 @@ def read_record(line: bytes) -> dict[str, Any]:
 
 
 def read_task_record(line: bytes) -> TaskRecord:
-    """Return the record that :meth:`TaskRecord.line` wrote, without ``sequence`` and ``previous``.
+    """Return the record in a line that :meth:`TaskRecord.line` wrote. ``sequence`` and ``previous`` are left out.
 
     Raises the errors of :func:`read_record`, and ``KeyError`` for a missing field.
     """

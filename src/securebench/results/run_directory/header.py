@@ -81,9 +81,9 @@ class RunHeader:
     provider_checks: tuple[Mapping[str, JsonValue], ...] = ()
     """The usage of each provider check that was made when the run was started or resumed.
 
-    The agents' provider is checked and, if the run has a judge, the judge. A check of the judge also contains
-    ``judge``: the judge's identity and, if the check calibrated the judge, the calibration. A resumed run checks no
-    provider if no tasks are left to run or its budget is used up.
+    The agents' provider is checked. If the run has a judge, the judge is checked, too. A check of the judge also
+    contains ``judge``: the judge's identity and, if the check calibrated the judge, the calibration. A resumed run
+    checks no provider if no tasks are left to run or its budget is used up.
     """
 
     closing: Closing | None = None

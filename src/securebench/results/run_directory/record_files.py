@@ -246,7 +246,7 @@ class RecordFiles:
             self._refuse(self._torn)
         for problem in problems:
             error = ConfigError(
-                f"the records do not match the closing of the run: {problem}",
+                f"the records do not match the section 'closing' of run.json: {problem}",
                 code="closing-mismatch",
                 hint="do not use this run directory as evidence: ask for an unchanged copy",
                 location=SourceLocation(str(self._shown / HEADER)),

@@ -250,7 +250,7 @@ class OciProcess(BoundedProcess["OciStreams"]):
         return changed_layer(self._handle, path)
 
     def release_changes(self) -> None:
-        """Release the command's changes. Call this after :meth:`abandon`."""
+        """Close the directory with the command's changes. Call this after :meth:`abandon`."""
         self._handle.release_changes()
 
     def await_end(self) -> None:
@@ -258,7 +258,7 @@ class OciProcess(BoundedProcess["OciStreams"]):
         self._handle.await_end(KILL_GRACE)
 
     def abandon(self) -> None:
-        """Close the command's streams and channel. This kills the sandbox if it is still running."""
+        """Close the command's streams and channel. If the command is still running, its sandbox is killed."""
         self._abandoned = True
         self._streams.close()
         self._on_end(self)

@@ -8,10 +8,9 @@
   starts runsc would have to be mapped into the sandbox. Root is never mapped. So runsc does not support forwarded
   ports.
 
-The standard streams belong to the sandbox, so runtimes write their messages to a log. For ``run``, it is ``log`` in the
-bundle; for ``exec``, it is next to the process document and has the document's name with ``.log``. If the log contains
-an error and the container has not exited meanwhile, the command never ran. The exit code does not matter. The pid of
-the started process is written next to the log, to ``pid`` or a file whose name ends in ``.pid``.
+The standard streams belong to the sandbox, so a runtime writes its messages to a log. If the log contains an error and
+the container has not exited meanwhile, the command never ran, whatever the runtime's exit code is. The runtime writes
+the pid of the started process to another file, next to the log.
 """
 
 from __future__ import annotations
@@ -115,9 +114,10 @@ class OciRuntime:
 
     @property
     def least_data(self) -> int:
-        """The minimum data size limit, in bytes, with which a sandbox can be created.
+        """The lowest ``RLIMIT_DATA``, in bytes, with which the runtime can create a sandbox.
 
-        runc compiles the seccomp filter inside the sandbox, after it has applied the limits of the first process.
+        runc itself needs memory under this limit. It applies the limits of the sandbox's first process to itself, and
+        then compiles the seccomp filter.
         """
         return _DATA_OF_RUNC if self.name == "runc" else 0
 
@@ -182,10 +182,11 @@ class OciRuntime:
     def run_argv(
         self, bundle: str, state: str, sandbox_id: str, *, collects: bool = False, detached: bool = False
     ) -> list[str]:
-        """Return the arguments to run a sandbox from ``bundle``/config.json, and to remove it at its end.
+        """Return the arguments to run a sandbox from ``bundle``/config.json.
 
         With ``collects``, files that are written to the root file system can be read afterwards. With ``detached``, the
-        runtime does not wait, and does not remove the sandbox's state (:func:`record_of`).
+        runtime does not wait for the end of the sandbox. Without ``detached``, it waits, and then removes the sandbox's
+        state, the directory :func:`record_of`.
         """
         files = ("--bundle", bundle, "--pid-file", f"{bundle}/{PID}")
         options = ("run", *(["--detach"] if detached else []), *files, _unique(state, sandbox_id))
@@ -247,7 +248,7 @@ def record_of(state: str, sandbox_id: str) -> str:
 
 
 def _unique(state: str, sandbox_id: str) -> str:
-    """Return an id that is unique on the host, because gVisor uses it in the name of a socket that the host shares."""
+    """Return an id that is unique on the host, because gVisor uses it in the name of a socket on the host."""
     return f"{Path(state).parent.name}-{sandbox_id}"
 
 

@@ -172,7 +172,10 @@ class OciContainer:
         return self._send(request, compile_process(self._spec, command, self._layout({})), pipes, within)
 
     def _binds(self) -> tuple[list[tuple[str, bool]], dict[str, str]]:
-        """Return the mounts that the supervisor stages (source, read-only), and the path to mount at each target."""
+        """Return the mounts that the supervisor stages, and the path to mount at each target.
+
+        A staged mount is returned as its source and whether it is read-only.
+        """
         shown = {source: f"{self._context.run}/{SHOWN}/{name}" for source, name in self._context.shown.items()}
         staged: list[tuple[str, bool]] = []
         sources = {INIT_TARGET: shown[self._context.init]}

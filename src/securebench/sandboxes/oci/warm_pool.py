@@ -31,7 +31,7 @@ class ContainerKind:
 
     @classmethod
     def of(cls, spec: SandboxSpec, command: Command) -> ContainerKind | None:
-        """Return the kind of a container that can be started early, or ``None`` if it cannot."""
+        """Return the kind of the container for ``spec`` and ``command``, or ``None`` if it cannot be started early."""
         if not command.waits or spec.mounts or spec.forwarded_ports or spec.collect is not None:
             return None
         return cls(replace(spec, labels={}), replace(command, timeout_seconds=0.0, stdin=b""))
@@ -81,7 +81,7 @@ class WarmPool:
         return found[1]
 
     def give_back(self) -> None:
-        """Reduce the number of containers in use by one. The container was killed and is not reused."""
+        """Subtract one from the number of containers in use. The pool does not reuse containers."""
         with self._changing:
             self._in_use -= 1
 

@@ -49,9 +49,10 @@ _SPARE: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What a worker sends: a record, the candidate and the trajectories that the record names, and texts.
+    """What a worker sends for one record.
 
-    ``output`` is the output of the verifier. ``problems`` concern the whole run, not only this record.
+    ``candidate`` and ``trajectories`` are the files that the record names. ``output`` is the output of the verifier.
+    ``problems`` concern the whole run, not only this record.
     """
 
     record: bytes

@@ -243,7 +243,7 @@ def _keep_image(arriving: Path, name: str) -> None:
 
 
 def _remove_unused(directory: Path) -> None:
-    """Remove a directory that no process has locked."""
+    """Remove a directory, unless a process has locked it."""
     held = take_now(directory)
     if held is not None:
         try:

@@ -335,7 +335,7 @@ def solve(xs): return xs
             ("no heap", b"A", "{'id': 2, 'value': None}", ()),
             ("a bad reference", b"A", "{'id': 2, 'value': ['ref', 7], 'heap': []}", ()),
             ("an unknown tag", b"A", "{'id': 2, 'value': ['exec', 'exit()'], 'heap': []}", ()),
-            ("an exit as type", b"A", "{'id': 2, 'value': ['type', '', 'SystemExit'], 'heap': []}", ()),
+            ("SystemExit as a type", b"A", "{'id': 2, 'value': ['type', '', 'SystemExit'], 'heap': []}", ()),
             ("a module as type", b"A", "{'id': 2, 'value': ['type', 'os', 'system'], 'heap': []}", ()),
             ("a standard function", b"A", "{'id': 2, 'value': ['stdlib', 'os', 'system', []], 'heap': []}", ()),
             ("a value sent as an error", b"A", "{'id': 2, 'value': 3, 'heap': [], 'error': True}", ()),

@@ -132,7 +132,7 @@ EDITS: Final = (
     RecordEdit("M01", "keys repeated with other values", _of_lines(_duplicate_key)),
     RecordEdit("M03", "failures removed", _of_lines(_without_failures)),
     RecordEdit("M03", "the last record cut off", _of_lines(lambda lines: lines[:-1])),
-    RecordEdit("M03", "half of the last record cut off", _of_lines(lambda lines: [*lines[:-1], lines[-1][:-40]])),
+    RecordEdit("M03", "the end of the last record cut off", _of_lines(lambda lines: [*lines[:-1], lines[-1][:-40]])),
     RecordEdit("M03", "two records swapped", _of_lines(lambda lines: [lines[1], lines[0], *lines[2:]])),
     RecordEdit("M03", "a record repeated", _of_lines(lambda lines: [*lines, lines[-1]])),
     RecordEdit("M04", "a failure replaced by a pass", _of_lines(_failure_replaced)),

@@ -33,7 +33,7 @@ class Trap:
     outcome: str
     build: Callable[[Path], None]
     in_repository: str
-    """The outcome in a repository, where links are data, ``.git`` is ignored, and set-id files are unsafe."""
+    """The expected outcome if the workspace is a repository. For example, a set-id file is then ``unsafe``."""
 
 
 TRAPS: dict[str, Trap] = {}
@@ -72,7 +72,7 @@ def link_through_a_link(root: Path) -> None:
 
 @_trap("H01", SEALED)
 def link_to_proc(root: Path) -> None:
-    """Link to the memory of the process that reads the link's target."""
+    """Link to the memory of whichever process opens the link."""
     (root / "maps").symlink_to("/proc/self/mem")
 
 
@@ -299,7 +299,7 @@ def git_textconv(root: Path) -> None:
 def git_filters(root: Path) -> None:
     """Make git read and write files through programs.
 
-    They are requested in ``.gitattributes`` and in ``info/attributes``, which no option of git disables.
+    The files ``.gitattributes`` and ``info/attributes`` request these programs. No option of git disables either file.
     """
     filters = "".join(f'\t{kind} = "{_PROGRAM}"\n' for kind in ("clean", "smudge", "process"))
     git = _git(root, f'[filter "x"]\n{filters}\trequired = true\n', _ATTRIBUTES)

@@ -105,7 +105,7 @@ def break_out(
 
 @dataclass(frozen=True, slots=True)
 class BreakoutStage:
-    """Makes attempts in sandboxes of ``driver`` from ``spec``, against ``host``.
+    """Makes attempts against ``host`` in sandboxes that ``driver`` creates from ``spec``.
 
     Attempts to exhaust resources or to end the sandbox are made in sandboxes with the limits ``small``.
     """
@@ -204,7 +204,10 @@ def _limit_of(result: CommandResult) -> str:
 
 
 def _answers(result: CommandResult) -> Iterator[tuple[str, tuple[AttemptOutcome, str] | None]]:
-    """For each attempt that was begun, yield its name and ``None``, and then its name and its answer if it has one."""
+    """Yield the name of the attempt and the answer from each line of the output.
+
+    The answer is ``None`` in the line that says that the attempt begins.
+    """
     for line in result.stdout.splitlines():
         name, *answer = json.loads(line)
         yield name, (AttemptOutcome(answer[0]), answer[1]) if answer else None

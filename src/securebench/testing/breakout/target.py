@@ -42,11 +42,11 @@ class HostEvidence:
 
 
 EVIDENCE: Final = (
-    HostEvidence("a file of the host, afterwards", "the host's files written", "I18"),
-    HostEvidence("the host's kernel settings, afterwards", "settings of the kernel changed", "I18"),
-    HostEvidence("a process of the host, afterwards", "the host's processes ended", "A05"),
-    HostEvidence("remaining processes, afterwards", "a process that survives the sandbox", "L10"),
-    HostEvidence("SecureBench's memory, afterwards", "SecureBench made to run out of memory", "L17"),
+    HostEvidence("a file of the host, after all attempts", "the host's files written", "I18"),
+    HostEvidence("the host's kernel settings, after all attempts", "settings of the kernel changed", "I18"),
+    HostEvidence("a process of the host, after all attempts", "the host's processes ended", "A05"),
+    HostEvidence("remaining processes, after all attempts", "a process that survives the sandbox", "L10"),
+    HostEvidence("SecureBench's memory, after all attempts", "SecureBench made to run out of memory", "L17"),
 )
 
 

@@ -190,7 +190,7 @@ def nothing_is_collected_too_early_or_too_late(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.IMAGE_TREE)
 def uncollectable_directories_are_rejected(bench: Bench) -> None:
-    """Only ephemeral, writable sandboxes collect, and only ``/`` or an image directory that overlaps no mount."""
+    """Only ephemeral, writable sandboxes collect changes, and only in ``/`` or in an image directory without mounts."""
     path = _library(bench)
     refused = partial(_require_no_sandbox, bench)
     for other in ("/tmp", "relative", f"{path}/", f"{path}/../email", "/no/such", f"{path}/message.py", "/proc"):  # noqa: S108 - refused

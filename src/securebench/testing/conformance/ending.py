@@ -48,7 +48,7 @@ def a_missing_program_is_reported(bench: Bench) -> None:
     for persistent in (False, True):
         command = Command(argv=("/no/such/program",), timeout_seconds=20)
         code = bench.sandbox(persistent=persistent).run(command).exit_code
-        require(code in {126, 127}, f"exit code of a missing program: {code}")
+        require(code in {126, 127}, f"exit code of a missing program: got {code}, expected 126 or 127")
 
 
 @CHECKS

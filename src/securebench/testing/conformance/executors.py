@@ -132,7 +132,11 @@ def _slept(assignment: bytes, is_stopped: Callable[[], bool]) -> bytes:
 
 
 class _Execution:
-    """One call of ``Executor.run``: its results, how many assignments it took, and whether it abandoned any."""
+    """One call of ``Executor.run``, and its ``results``.
+
+    ``taken`` is the number of assignments that the executor has taken so far. ``abandoned`` is true if the
+    executor abandoned any assignment.
+    """
 
     def __init__(self, executor: Executor, assignments: list[dict[str, object]]) -> None:
         self.worker = SleepingWorker()

@@ -161,7 +161,7 @@ def with_a_port_the_host_cannot_be_reached(bench: Bench) -> None:
         port = str(hosts.getsockname()[1])
         for address in ("127.0.0.1", *own_addresses(), "172.17.0.1", "169.254.169.254", "192.0.2.1", "2001:db8::1"):
             outcome = sandbox.run(probe_command("connect", address, port)).stdout.decode().strip()
-            require(outcome in _UNREACHABLE, f"connecting to {address}: {outcome}")
+            require(outcome in _UNREACHABLE, f"a connection to {address} was not refused: {outcome}")
 
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
@@ -171,7 +171,7 @@ def with_a_port_names_are_not_resolved(bench: Bench) -> None:
         sandbox = bench.sandbox(forwarded_ports=(server.forwarded_port(),), persistent=True)
         for address in ("127.0.0.11", *resolvers()):
             outcome = sandbox.run(probe_command("ask", address, "53")).stdout.decode().strip()
-            require(outcome in _UNREACHABLE, f"asking {address}: {outcome}")
+            require(outcome in _UNREACHABLE, f"a DNS query to {address} was not refused: {outcome}")
         require_equal(sandbox.run(probe_command("resolve", "example.com")).stdout, b"unknown\n", "resolving a name")
 
 

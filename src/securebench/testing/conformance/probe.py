@@ -262,7 +262,7 @@ def listen(port: str) -> None:
 
 
 def network() -> None:
-    """Print the interfaces, listening IPv4 TCP sockets, and the numbers of other sockets and of routes."""
+    """Print the interfaces and the listening IPv4 TCP sockets, and count the other sockets and the routes."""
     tcp = [line.split() for line in _shown("tcp")]
     answer = {
         "interfaces": sorted(line.split(":")[0].strip() for line in _shown("dev")[1:]),

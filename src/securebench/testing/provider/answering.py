@@ -36,7 +36,7 @@ MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
 _MAX_ATTEMPTS: Final = 65536
 
 BACKGROUND: Final = ModelAnswer((Say("Scripted."),))
-"""The answer to the gateway's own requests and, without a :data:`TextBook`, to every client without a shell."""
+"""The answer to the gateway's own requests. Clients without a shell also get it if there is no :data:`TextBook`."""
 
 BESIDE: Final = frozenset(
     {

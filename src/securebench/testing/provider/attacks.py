@@ -40,10 +40,10 @@ def attack(
 ) -> Shell:
     """Return the command that makes the attempts of ``kinds``, or by default of all kinds except ``budget``.
 
-    The command writes the lines to the file ``lines``, and the findings of attacks on keys to the file ``loot``. Both
-    are below the working directory. An attack on the budget asks for ``most`` answers. The sandbox's image
-    needs ``python3`` 3.9 or later. The command takes some seconds. Outside of an agent's sandbox it makes no attempts:
-    see ``inside.main``. Raises ``ValueError`` for an unknown kind.
+    The command writes a line for each attempt to the file ``lines``. Attacks on keys write what they find to the file
+    ``loot``. Both files are below the working directory. The attack on the budget requests up to ``most`` answers, and
+    stops at the first refusal. The sandbox's image needs ``python3`` 3.9 or later. The command takes some seconds.
+    Outside of an agent's sandbox it makes no attempts: see ``inside.main``. Raises ``ValueError`` for an unknown kind.
     """
     if unknown := set(kinds) - set(KINDS):
         raise ValueError(f"unknown kind of attack: {', '.join(sorted(unknown))}")

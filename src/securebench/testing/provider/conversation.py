@@ -55,7 +55,7 @@ class ModelConversation:
 
     @property
     def text(self) -> str:
-        """The prompt and all results, to search for a text that identifies the task."""
+        """The prompt and all results, joined with newlines."""
         return "\n".join((self.prompt, *self.results))
 
     @property

@@ -21,9 +21,10 @@ and the environment reveal nothing about the task. They consist of these modules
   wrong candidate.
 * ``forks`` lets one sandbox run the tests of many tasks. ``shared`` runs both sides in one process.
 
-``docs/how-to/write-a-pack.md`` lists the features of a candidate that tests can use. Containers are copied. Changes to
-arguments are copied back when the call returns. Later changes to values that the candidate kept or returned are not
-copied. Equality is computed on the tests' side, from copied data, and never by an ``__eq__`` of the candidate.
+``docs/how-to/write-a-pack.md`` lists the features of a candidate that tests can use. Lists, dicts and other collections
+are copied. Changes to arguments are copied back when the call returns. Later changes to values that the candidate kept
+or returned are not copied. Equality is computed on the tests' side, from copied data, and never by an ``__eq__`` of the
+candidate.
 
 With two sandboxes, a candidate necessarily learns the arguments of each call, but never a test, an expected value or a
 verdict.

@@ -1,4 +1,7 @@
-"""The host's channel to one side of a judgement: exchanges frames with a process, and reports how the process ends."""
+"""The host's channel to the process of the candidate or of the tests.
+
+The channel exchanges frames with the process, and reports how the process ends.
+"""
 
 from __future__ import annotations
 

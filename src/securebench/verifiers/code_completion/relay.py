@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _REASONS: Final[Mapping[str, str]] = {
     notes.NAN: (
-        "the candidate sent a NaN; the tests never check for NaN, and use < or >, which are always False with a NaN"
+        "the candidate sent a NaN, and the tests might accept it by mistake: they never check for NaN, and < and > are "
+        "always False with a NaN"
     ),
     notes.CHANGED_ARGUMENT: (
         "a call changed its argument, and the tests compute the expected value from the changed argument: compute the "
@@ -46,12 +47,12 @@ _UNSUPPORTED: Final[Mapping[str, str]] = {
     "equality": "the tests compare objects of a class of the candidate that defines its own equality",
     "fields": "the tests compare an object of the candidate's dataclass, and not all of its fields can be read",
     "constructor": (
-        "the tests compare with an object that they built from a candidate's class, and the class does not store or "
-        "does not compare all constructor arguments"
+        "the tests compare an object that they built from a candidate's class, and the class does not store or does "
+        "not compare all constructor arguments"
     ),
     "subclass": "the tests define a subclass of a class of the candidate",
     "own_operator": "the candidate applies an operator to an object of a class that the tests define",
-    "argument": "the tests pass an object that is not plain data to the candidate",
+    "argument": "the tests pass the candidate an object that is not plain data",
     "source": "the tests read the source of the candidate",
     "patch": "the tests patch something that the candidate uses",
     "printed": "the tests read printed output",
@@ -77,7 +78,7 @@ DEFAULT_TOTAL_SECONDS: Final = 60.0
 DEFAULT_CALL_SECONDS: Final = 10.0
 """The time limit of one call if the task sets no timeout.
 
-It ends a candidate that hangs in a call long before :data:`DEFAULT_TOTAL_SECONDS`.
+If the candidate hangs in a call, this limit ends the call long before :data:`DEFAULT_TOTAL_SECONDS` would.
 """
 
 _ENDS: Final[Mapping[End, tuple[FailureReason, str]]] = {

@@ -39,9 +39,9 @@ _T = TypeVar("_T")
 
 
 class JudgingSession:
-    """One judgement in sandboxes of ``spec``.
+    """One judgement, in sandboxes that ``spec`` describes.
 
-    The sandbox of the tests may be one of ``kept``.
+    The tests may also run in a sandbox of ``kept``, in which earlier tests have run.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.model_graded.session import JudgeSession
 
 MAX_ASKS: Final = 3
-"""The maximum number of consecutive requests about the response, or about the control, until a reply is valid."""
+"""The maximum number of attempts to get a valid reply about the response, or about the control."""
 
 MAX_REQUESTS_A_VOTE: Final = 2 * MAX_ASKS + 1
 """The maximum number of requests for one vote.

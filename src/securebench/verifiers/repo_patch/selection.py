@@ -103,9 +103,10 @@ class Selection:
 
 
 def selects_method(adapter: Adapter, request: RepoPatchRequest, tree: FileTree) -> bool:
-    """Return whether the command names a single test, so that no control can run: see :meth:`Adapter.selects_method`.
+    """Return whether the command names a single test in a way that keeps controls from running beside it.
 
-    ``tree`` is the repository with the task's patches, without the candidate's changes.
+    See :meth:`Adapter.selects_method`. ``tree`` is the repository with the task's patches, but without the candidate's
+    changes.
     """
     here = _working_directory(request)
 

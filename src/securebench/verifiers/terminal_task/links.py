@@ -50,10 +50,11 @@ class WorkspaceLinks:
     def resolve(self, path: bytes) -> bytes | None:
         """Return where the absolute ``path`` leads, following links as the kernel does; ``None`` for too many links.
 
-        Returns :data:`UNKNOWN` if the links of the workspace do not determine the target: for ``..`` after a name that
-        is neither in nor above the workspace, anything in ``/proc``, most of ``/dev``, very long paths, and paths by
-        which the image may give access to evaluation inputs. Raises :class:`CandidateFailedError` if all calls together
-        took too much work.
+        Returns :data:`UNKNOWN` if the links of the workspace alone do not show where the path leads. This is the case
+        for ``..`` after a name outside the workspace and its parents, for ``/proc``, and for most of ``/dev``. It is
+        also the case for very long paths, and for paths that may lead to evaluation inputs through links of the image.
+
+        Raises :class:`CandidateFailedError` if all calls together took too much work.
         """
         done, followed = b"", 0
         left = path.split(b"/")[::-1]

@@ -123,15 +123,15 @@ class AnswerReading:
     contradicted: bool = False
     """Whether the text contradicts the answer or changes it.
 
-    Another answer with the same marker contradicts the answer, and so do too many rivals. An operator beside the answer
-    changes it.
+    Another answer with the same marker contradicts the answer, and so do too many ``rivals``. An operator beside the
+    answer changes it.
     """
     whole: bool = False
     """Whether the answer is a whole text of several lines, which must match exactly."""
     rivals: tuple[str, ...] = ()
     """Texts that follow earlier cues and differ from the answer. Verifiers decide whether they are answers at all."""
     listed: tuple[str, ...] = ()
-    """The other lines of a text that has only short lines. If they are answers, the text is a list of guesses."""
+    """The lines before the answer, if all lines are short. If they are answers, too, the text is a list of guesses."""
     is_first: bool = False
     """Whether the answer is the first line of a text whose other lines may explain it."""
 
@@ -232,10 +232,10 @@ def _json_answers(text: str, lines: list[str]) -> list[str]:
 
 
 def _json_answer(text: str) -> list[str]:
-    """Return the answers in the JSON object ``text``, then the values of its keys that suggest another answer.
+    """Return the answers in the JSON object ``text``, then the values of keys whose names suggest another answer.
 
-    Such keys match :data:`_RIVAL_KEY`. The list is empty if no key holds an answer. Numbers keep their spelling. A unit
-    under its own key is appended to each answer and value.
+    Such names match :data:`_RIVAL_KEY`. The list is empty if no key holds an answer. Numbers keep their spelling. A
+    unit under its own key is appended to each answer and value.
     """
     if not text.lstrip().startswith("{"):
         return []
@@ -289,9 +289,9 @@ def _cued(lines: list[str]) -> list[tuple[int, str]]:
 
 
 def _with_rivals(reading: AnswerReading, cued: list[tuple[int, str]]) -> AnswerReading:
-    """Return ``reading`` with its rivals: the different answers after other cues.
+    """Return ``reading`` with its rivals: the answers after other cues, if they differ from its own answer.
 
-    If there are more than ``MAX_RIVALS``, the reading is marked as contradicted.
+    If there are more than ``MAX_RIVALS`` rivals, the reading is marked as contradicted.
     """
     answers = {normalize_text(unwrapped(answer)): answer for _, answer in cued}
     rivals = [answer for key, answer in answers.items() if key not in {"", normalize_text(unwrapped(reading.answer))}]

@@ -76,7 +76,7 @@ class MultipleChoiceVerifier(TextVerifier):
     version = "4"
 
     def judge(self, text: str, resources: ResourceBundle) -> TextVerdict:
-        """Judge ``text`` by the label or the text of the choice that it names."""
+        """Judge whether ``text`` names an acceptable choice, by its label or its wording."""
         choices = cast("list[str]", resources["choices"].value)
         answer = cast("Answer | list[Answer]", resources["answer"].value)
         question = resources["question"].value if "question" in resources else ""
@@ -250,7 +250,7 @@ def _is_aside(sentence: str, rivals: frozenset[str]) -> bool:
 
 
 def _shown(answer: str) -> list[str]:
-    """Return the words of ``answer`` with their case, without punctuation around them.
+    """Return the words of ``answer`` without the punctuation around them. Upper and lower case are kept.
 
     The article ``A`` and the pronoun ``I`` are left out.
     """

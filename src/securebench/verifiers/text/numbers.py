@@ -158,7 +158,7 @@ def _without_subject(spoken: list[str], question: Question) -> list[str]:
 
 
 def _without_circumstances(spoken: list[str], question: Question) -> list[str]:
-    """Return ``spoken`` without any number of the question that follows ``in the``, ``out of`` or similar words.
+    """Return ``spoken`` without numbers that the question has, too, if they follow ``in the``, ``out of`` or similar.
 
     ``9 points in the 40 minutes`` has one number if the question mentions 40 minutes.
     """
@@ -176,10 +176,10 @@ def _without_circumstances(spoken: list[str], question: Question) -> list[str]:
 
 
 def is_rounded(lead: str, answer: str) -> bool:
-    """Return whether a marked ``answer`` after ``≈`` or a similar sign rounds the number before the sign.
+    """Return whether ``answer`` rounds the number before it, as in ``2.718 ≈ 2.72``.
 
-    The number may be rounded up or down. If ``lead``, the text before the answer, does not end in such a sign, the
-    result is ``True``, too.
+    ``lead`` is the text before the answer. The number may be rounded up or down. If ``lead`` does not end in ``≈`` or a
+    similar sign, the result is ``True``, too.
     """
     about = list(_ABOUT.finditer(lead))
     if not about or lead[about[-1].end() :].strip("$ "):

@@ -56,10 +56,10 @@ MAX_OTHER_WORDS: Final = 24
 """The maximum number of words around the accepted answer. A text with more is a discussion, not an answer."""
 
 _FEW_WORDS: Final = 3
-"""If an answer is not a name, a description of it must have at least this many words.
+"""The minimum number of words in a description of an accepted answer that is not a name.
 
-An article at the start of the description is not counted. A shorter text could be another answer, unless it begins with
-a preposition.
+An article at the start of the description is not counted. A shorter text could be another answer. A description that
+begins with a preposition may be shorter.
 """
 
 _GOVERNED: Final = 3
@@ -151,7 +151,7 @@ class Phrase:
             self._fillers |= MAKERS
 
     def is_given_by(self, answer: str) -> bool:
-        """Return whether ``answer`` is a sentence that gives this phrase, and nothing that could be another answer."""
+        """Return whether ``answer`` contains this phrase, and nothing else that could be an answer."""
         said = _tokens(answer)
         at = position(self.words, tuple(token.word for token in said))
         if at < 0 or len(said) > len(self.words) + MAX_OTHER_WORDS:
@@ -223,7 +223,7 @@ class Phrase:
         return True
 
     def _describes(self, said: list[_Token], *, is_name: bool) -> bool:
-        """Return whether ``said`` describes the phrase and mentions no other name, or only rules out other names."""
+        """Return whether ``said`` only rules out other names, or describes the phrase and mentions no other name."""
         if not self._fillers:
             return False
         if is_name and self._is_contrast(said):
@@ -286,9 +286,9 @@ class Phrase:
     def _is_silent(self, word: str, more: frozenset[str] = frozenset()) -> bool:
         """Return whether ``word`` adds nothing to the phrase: it is filler, or any form of a word of the question.
 
-        The words in ``more`` are filler, too. If the phrase has only function words, the result is always false.
-        Words of the question are not accepted if the question offers a choice (``red or blue?``) or contains the whole
-        answer. Negations are never accepted.
+        The words in ``more`` are filler, too. Negations always add something. Words of the question add something if
+        the question offers a choice (``red or blue?``) or contains the whole answer. If the phrase has only function
+        words, every word adds something.
         """
         if not self._fillers:
             return False

@@ -112,10 +112,9 @@ class Question:
 
     @cached_property
     def _asked(self) -> frozenset[str]:
-        """Words, such as ``more``, from the sentence that asks the question. An answer may repeat them.
+        """The words in :attr:`asking` that change the meaning of a number, such as ``more``.
 
-        If that sentence does not contain such a word, an answer must not use the word, because it changes the meaning
-        of a number.
+        An answer may repeat these words. It must not use other words of this kind.
         """
         if self.words & HEDGES:
             return frozenset()
@@ -180,7 +179,7 @@ class Question:
         return [word for at, word in enumerate(after) if not {at, at - 1} & rates]
 
     def _counts_containers(self, after: list[str]) -> bool:
-        """Return whether a number counts containers of the things that the question asks for: ``8 pairs of legs``."""
+        """Return whether a number counts groups of the things that the question asks for: ``8 pairs of legs``."""
         asked = {unit_name(word) for word in _ASKED.findall(self.text)}
         places = (at for at, word in enumerate(after[1:], 1) if word == "of" and after[at - 1] not in self.words)
         return any(unit_name(word) in asked for at in places for word in after[at:])

@@ -33,7 +33,7 @@ CHOICE_FILLERS: Final = FILLERS | _words(
     """option choice statement letter correct right best final one choose chose pick select go with i'd i'll must
     conclude answered"""
 )
-"""Filler beside the label of a choice."""
+"""Words that may surround the label of a choice without changing the answer."""
 
 KINDS: Final = _words(
     """city town village country state province region island continent river lake ocean sea mountain planet star
@@ -125,7 +125,7 @@ CURRENCIES: Final = "$\u20ac\u00a3\u00a5\u20b9\u20a9\u20bd\u20ba\u20aa\u20ab\u0e
 """Currency signs. Each is a key of :data:`UNIT_NAMES`."""
 
 APPROXIMATIONS: Final = _words("approximately approx")
-"""Words before a rounded number. *About* and *roughly* before a number are refused."""
+"""Words that may precede a number if the answer is a rounded value. *About* and *roughly* may not."""
 
 COPULAS: Final = _words("is are was were equals equal")
 """Words between the subject of a question and a number: ``the remainder is 5``."""
@@ -267,7 +267,7 @@ DISBELIEF: Final = _words(
 """Words of a sentence that announces an answer in order to deny it: ``It is a lie: the answer is``."""
 
 ANNOUNCEMENTS: Final = _words("it it's this that that's following next below")
-"""Words that refer to an answer that follows. They show that a sentence denies this answer: ``This is wrong:``."""
+"""Words that refer to the answer below. In a denial, they show that this answer is denied: ``This is wrong:``."""
 
 OTHER_CHOICES: Final = _words(
     "first second third fourth fifth last latter former other others next previous above below both all same"
@@ -275,7 +275,7 @@ OTHER_CHOICES: Final = _words(
 """Words that may refer to a choice without its label or text."""
 
 REASONS: Final = _words("because since due reason explanation reasoning given using")
-"""The first words of a sentence that explains."""
+"""Words with which a sentence begins if it gives a reason."""
 
 POLITE: Final = _words("hope helps help correct thanks thank let know questions")
 """Words of a polite closing line."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MAX_REMARK_CHARACTERS: Final = 10_000
 MAX_SENTENCES: Final = 200
-"""A remark with more sentences is not an explanation. Each sentence is compared with each choice, which takes time."""
+"""The maximum number of sentences in an explanation. Each is compared with each choice, which takes time."""
 
 CUE: Final = re.compile(
     r"\bans(?:wer)?[*_`]{0,3}\s?(?:(?::|=|is\b:?|\u2192|[-=]>)[*_`]{0,3}|[-\u2013\u2014]\s(?=\s?[^\W\d]))",
@@ -115,7 +115,7 @@ def position(part: tuple[str, ...], whole: tuple[str, ...], start: int = 0) -> i
 
 
 def question_words(question: str) -> frozenset[str]:
-    """Return the sequences of letters and the numbers in ``question``: ``x`` and ``2`` for ``x2``."""
+    """Return the words (sequences of letters) and the numbers in ``question``: ``x`` and ``2`` for ``x2``."""
     return frozenset(_QUESTION_WORD.findall(normalize_text(question)))
 
 

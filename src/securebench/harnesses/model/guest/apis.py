@@ -71,7 +71,7 @@ class ModelApi(ABC):
         return {"role": role, "content": text}
 
     def adapt(self, error: bytes) -> bool:
-        """Adapt later requests to an error of the provider, if possible, and return whether they changed."""
+        """Change later requests to avoid the provider's ``error``, if possible, and return whether they changed."""
         del error
         return False
 
@@ -178,7 +178,7 @@ class ResponsesApi(ModelApi):
         """See :meth:`ModelApi.take`. Messages and calls are sent back without the ids that refer to stored answers."""
         status, why = answer.get("status"), (answer.get("incomplete_details") or {}).get("reason")
         if status == "failed":
-            raise ValueError("the answer failed")
+            raise ValueError("the answer has the status 'failed'")
         texts, thoughts, calls, items = [], [], [], []
         refused = why == "content_filter"
         for item in answer["output"]:

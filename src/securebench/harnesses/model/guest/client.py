@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from securebench.harnesses.model.guest.apis import ModelApi, ModelReply
 
 PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds to wait before each retry, unless the provider asks for more. In total they are half a minute, as with the
-built-in agents."""
+"""Seconds to wait before each retry, unless the provider asks for more. The waits add up to half a minute."""
 
 _LONGEST_PAUSE: Final = 60.0
 _OK: Final = 200

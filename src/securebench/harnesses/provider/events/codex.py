@@ -31,7 +31,7 @@ _WORDS: Final = (
 
 
 class CodexEventParser(EventParser):
-    """Parses Codex's events. Only the texts of Codex's error messages describe provider trouble."""
+    """Parses Codex's events. The kind of provider trouble is recognized by the text of an error message."""
 
     def take(self, event: Event) -> None:
         """See :meth:`EventParser.take`."""

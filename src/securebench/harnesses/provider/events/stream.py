@@ -26,7 +26,7 @@ MAX_NUMBER: Final = 10**15
 """The largest count or amount that is accepted."""
 
 MAX_ITEMS: Final = 1000
-"""Maximum items that are read from a list or an object in an event."""
+"""Maximum number of items that are read from a list or an object in an event."""
 
 Event = dict[str, Any]
 

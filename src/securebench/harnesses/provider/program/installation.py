@@ -132,7 +132,7 @@ def parse_version(name: str, stdout: bytes | str) -> str:
 
 
 def require_version(program: AgentProgram, result: CommandResult, image: str = "the image") -> None:
-    """Raise :class:`ConfigError` (``agent-unfit``) unless a program printed its version in a sandbox."""
+    """Raise :class:`ConfigError` (``agent-unfit``) unless ``program`` exited with 0 and printed its exact version."""
     if result.exit_code == 0 and parse_version(program.name, result.stdout) == program.version:
         return
     output = printable_name(b" ".join((result.stderr or result.stdout).split()))

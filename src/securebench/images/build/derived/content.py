@@ -1,4 +1,7 @@
-"""The first layer that a derived image adds to its base: its files, and its source as a repository with one commit."""
+"""The first layer that a derived image adds to its base.
+
+The layer contains the recipe's files, and the recipe's source as a repository with one commit.
+"""
 
 from __future__ import annotations
 

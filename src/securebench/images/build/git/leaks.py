@@ -132,7 +132,7 @@ class _Repository:
             yield "shallow", "the clone is shallow, and this file lists the commits where its history ends"
 
     def unchecked_objects(self) -> str:
-        """Return why a check for commits outside HEAD's history is not possible, or an empty string if it is."""
+        """Return why a check for commits outside HEAD's history is impossible, or an empty string."""
         for path in self._paths:
             if path.partition("/")[0] != "objects":
                 continue

@@ -1,4 +1,4 @@
-"""The files of one commit, as in git."""
+"""The files of one commit, with their paths and modes in git."""
 
 from __future__ import annotations
 

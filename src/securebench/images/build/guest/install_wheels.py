@@ -62,7 +62,11 @@ def install_wheel(path: Path, places: "dict[str, Path]", room: int = MAX_BYTES) 
 
 
 class Wheel:
-    """One wheel, the target directories of its files by kind, and the maximum size of all its files, in bytes."""
+    """One wheel to install.
+
+    ``places`` maps each kind of file to its target directory. ``room`` is the maximum total size of the wheel's files,
+    in bytes.
+    """
 
     def __init__(self, archive: zipfile.ZipFile, places: "dict[str, Path]", room: int) -> None:
         if sum(member.file_size for member in archive.infolist()) > room:

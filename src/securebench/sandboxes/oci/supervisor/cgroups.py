@@ -134,7 +134,7 @@ def enable_controllers(directory: str, controllers: tuple[str, ...]) -> None:
 
 
 def hybrid_mounts() -> list[str]:
-    """Return the mount points of version 2 if version 1 is mounted too."""
+    """Return the mount points of cgroups version 2 if version 1 is mounted too, otherwise an empty list."""
     mounts = _mounts(_read("/proc/self/mountinfo"))
     has_version_1 = any(kind == "cgroup" for _, kind, _ in mounts)
     return [mount_point for mount_point, kind, _ in mounts if has_version_1 and kind == "cgroup2"]
@@ -219,7 +219,7 @@ class Group:
         return not any(_processes(directory) for directory in self._all())
 
     def is_as_new(self) -> bool:
-        """Whether the group contains no process and almost no memory is charged to it."""
+        """Whether the group contains no process and is charged for almost no memory."""
         return self.is_empty() and self._memory_used() <= _MEMORY_LEFT
 
     def remove(self) -> bool:

@@ -21,7 +21,7 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOE
 
 
 def open_changes(report: ProcessReport, upper: str, path: str, opaque: str) -> tuple[ProcessReport, int]:
-    """Return ``report`` with the outcome for ``path`` below ``upper``, and the directory's descriptor or -1.
+    """Open the directory ``path`` below ``upper``. Return ``report`` with the outcome, and a descriptor or -1.
 
     The directory is opened component by component, without following links. ``opaque`` is the name of the extended
     attribute that marks a directory as opaque: this directory and all directories below it hide the image's entries.

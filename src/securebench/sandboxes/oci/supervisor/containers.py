@@ -43,7 +43,7 @@ DEVICES = "sys"
 
 
 class SupervisedContainer:
-    """The files, mounts, groups and processes of one container. The container exits with its process ``main``.
+    """The files, mounts, cgroup and processes of one container. The container exits with its process ``main``.
 
     ``delayed`` are exited processes, each with its wait status, that are reported only after ``main``. ``lost`` is the
     reason if the machine, and not the sandbox, caused the exit of ``main``. Otherwise it is empty.
@@ -67,7 +67,7 @@ class SupervisedContainer:
         self._main_was_reaped = False
 
     def prepare(self, request: dict[str, Any], cgroup_pool: CgroupPool) -> None:
-        """Create the mounts and groups for ``request``. Raises ``OSError`` and :class:`~.mounts.UnsafeSourceError`."""
+        """Create the mounts and cgroup for ``request``. Raises ``OSError`` and :class:`~.mounts.UnsafeSourceError`."""
         reached(FaultPoint.CONTAINER_PREPARE)
         self._collect = request.get("collect")
         self._enters = request["enter"]
@@ -116,7 +116,7 @@ class SupervisedContainer:
         return first > 0 and is_exiting(first)
 
     def launch(self, process: RuntimeProcess, argv: list[str], processes: int | None) -> None:
-        """Start the runtime of ``process`` in the container's groups. Raises ``OSError``.
+        """Start the runtime of ``process`` in the container's cgroup. Raises ``OSError``.
 
         ``processes`` is the process limit if the supervisor must apply it to the runtime, else ``None``.
         """
@@ -132,7 +132,7 @@ class SupervisedContainer:
         self.processes.add(process)
 
     def oom_kills(self) -> OomKills:
-        """Return how many out-of-memory kills the container's group has counted. Without a group, all counts are 0."""
+        """Return how many out-of-memory kills the container's cgroup has counted. Without a cgroup, all are 0."""
         group = self._group
         return OomKills() if group is None else OomKills(group.out_of_memory_kills(), group.kills_at_limit())
 
@@ -192,9 +192,9 @@ class SupervisedContainer:
         return not remaining
 
     def remove(self) -> bool:
-        """Remove the container. Return ``False`` if its group still exists. If so, repeat this call.
+        """Remove the container. Return ``False`` if its cgroup still exists. If so, repeat this call.
 
-        The kernel keeps a group briefly after its last process exits.
+        The kernel keeps a cgroup briefly after its last process exits.
         """
         with suppress(OSError):
             reached(FaultPoint.CONTAINER_REMOVE)
@@ -229,9 +229,9 @@ class SupervisedContainer:
         return group
 
     def _enter(self) -> None:
-        """Join the container's group.
+        """Join the container's cgroup. Before a further command, also wait until ``main`` has started.
 
-        This method may block, because it runs in the new process that becomes the runtime, not in the supervisor.
+        This method can wait because it runs in the new process that becomes the runtime, not in the supervisor.
         """
         if self._group is not None:
             self._group.enter()

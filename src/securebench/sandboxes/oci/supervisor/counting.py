@@ -1,8 +1,9 @@
 """A user namespace around a runtime, so that the processes of its sandbox are counted separately from all others.
 
-Without cgroups, the only process limit is that of the user (``RLIMIT_NPROC``). The kernel counts processes for each
-user namespace, and also enforces the limit that the creator of a namespace had. If a runtime applied the sandbox's
-limit to itself before creating the namespace, the processes of all sandboxes together would count towards that limit.
+Without cgroups, the only process limit is that of the user (``RLIMIT_NPROC``). The kernel counts a process in its user
+namespace and in the outer ones. For the count in an outer namespace, the kernel uses the limit of the process that
+created the inner namespace. So a new process first creates the namespace, and then sets the sandbox's limit. In the
+other order, the processes of all sandboxes together would count towards this limit.
 """
 
 from __future__ import annotations

@@ -312,9 +312,8 @@ class Supervisor:
     ) -> None:
         """Report the exit of ``process``.
 
-        If it is the ``main`` of its container, first kill all other processes of the container in two cases: a signal
-        ended ``main``, or its detached runtime failed. If it is a command in a container that is ending, report it
-        after ``main``.
+        The ``main`` of a container may leave other processes if a signal ended it or its detached runtime failed. These
+        processes are killed before the report. A command in a container that is ending is reported after ``main``.
         """
         main = container.main
         may_leave_others = os.WIFSIGNALED(status) or process.detached
@@ -390,7 +389,7 @@ class Supervisor:
                 self._has_started(process)
                 continue
             if process in self._starting:
-                process.lost = "its runtime did not start it in time"
+                process.lost = "the runtime did not start the process in time"
             elif process.is_overdue:
                 process.lost = "the runtime did not report that the process exited"
             elif process.has_ended():

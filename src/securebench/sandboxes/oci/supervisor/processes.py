@@ -60,7 +60,10 @@ _STATE_AFTER_NAME, _PARENT_AFTER_NAME, _FLAGS_AFTER_NAME, _THREADS_AFTER_NAME = 
 """Indices of fields in ``/proc/PID/stat``, counted from the field after the name."""
 
 _LOG_BYTES = 4096
-"""Bytes of a runtime's log that are reported. They must fit into a frame, where JSON may need six bytes for one."""
+"""The maximum number of bytes of a runtime's log in a report.
+
+The report must fit into a frame, and JSON may need six bytes for one byte of the log.
+"""
 
 _RECORD_SECONDS = 30.0
 _RECORD_POLL_SECONDS = 0.002
@@ -115,7 +118,7 @@ class RuntimeProcess:
         self.timed_out = False
         self.killed = False
         self.is_overdue = False
-        """Whether the started process had exited by its time limit, but its runtime was still running then."""
+        """Whether, at the time limit, the started process had already exited but its runtime was still running."""
         self.lost = ""
         """Why the exit is due to the machine and not to the process, if known before the exit. Otherwise empty."""
 
@@ -188,7 +191,7 @@ class RuntimeProcess:
         return self._started_pid() > 0
 
     def has_ended(self) -> bool:
-        """Whether the started process has exited with all its threads, while the runtime still waits for it."""
+        """Whether the started process has exited with all its threads, but its runtime has not exited yet."""
         return self.has_started() and not self.is_adopted and _is_dead(self._started_pid())
 
     def _started_pid(self) -> int:

@@ -27,7 +27,7 @@ ENDLESS = "endless"
 ENTERED = "entered"
 """Staging: in a persistent sandbox in which the driver runs other commands meanwhile."""
 LEAKED = "leaked"
-"""Staging: started in a directory that the runtime may have left open."""
+"""Staging: the attempt starts in a directory that the runtime may have left open."""
 
 
 class Stopped(Exception):  # noqa: N818 - the desired result, not an error
@@ -135,14 +135,14 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def number_of(name: str) -> int:
-    """Return the number of a system call on this machine. Raises :class:`Stopped` on an unknown machine."""
+    """Return the number of a system call on this machine. Raises :class:`Stopped` if its architecture is unknown."""
     if platform.machine() not in _MACHINES:
         raise Stopped("not tried on this machine")
     return _NUMBERS[name][_MACHINES[platform.machine()]]
 
 
 def syscall(name: str, *arguments: object) -> int:
-    """Make the system call ``name``. Raises ``OSError``, and :class:`Stopped` on an unknown machine."""
+    """Make the system call ``name``. Raises ``OSError``, or :class:`Stopped` on an unknown architecture."""
     return syscall_number(number_of(name), *arguments)
 
 

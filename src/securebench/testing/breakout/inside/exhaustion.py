@@ -51,7 +51,7 @@ _FILLED = {
     "fill `/dev/shm`": (_fill, "/dev/shm/big", "I11"),
     "fill `/dev`": (_fill, "/dev/big", "I11"),
     "fill the root file system": (_fill, "/var/big", "I11"),
-    "write one large file where the host shares a directory": (_grow, "/workspace/big", "I17"),
+    "write one large file into a directory that the host shares": (_grow, "/workspace/big", "I17"),
 }
 for _name, (_how, _path, _entry) in _FILLED.items():
     add(BreakoutAttempt(_name, _FULL, _entry, functools.partial(_how, _path), ALONE))

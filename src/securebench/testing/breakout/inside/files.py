@@ -1,4 +1,4 @@
-"""Attempts on files and devices: the host's, the image's, and special ones."""
+"""Attempts to break out through files and devices: the host's, the image's, and special ones."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _set_id(directory: str, _host: Host) -> str:
     return "another user"
 
 
-for _where, _path in {"in `/tmp`": "/tmp", "where the host shares a directory": "/workspace"}.items():
+for _where, _path in {"in `/tmp`": "/tmp", "in a directory that the host shares": "/workspace"}.items():
     _name = f"become another user by a set-id copy of Python {_where}"
     add(BreakoutAttempt(_name, "another user's files reachable", "H06", functools.partial(_set_id, _path)))
 
@@ -197,7 +197,7 @@ def _any_disk(_host: Host) -> str:
     raise Stopped("none")
 
 
-@attempt("type into the terminal that it was started from (`TIOCSTI`)", "commands run as the tester", "I18")
+@attempt("type into the terminal from which the sandbox was started (`TIOCSTI`)", "commands run as the tester", "I18")
 def _type(_host: Host) -> None:
     for descriptor in (0, 1, 2):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Attempts on the kernel: its settings, modules and memory, and system calls that were often used to escape."""
+"""Attempts to break out through the kernel: settings, modules, memory, and system calls often used to escape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts on mounts, namespaces and cgroups."""
+"""Attempts to break out through mounts, namespaces and cgroups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts on the network. Except for a DNS query, nothing is sent to other machines."""
+"""Attempts to break out through the network. Except for a DNS query, nothing is sent to other machines."""
 
 from __future__ import annotations
 

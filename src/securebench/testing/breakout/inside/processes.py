@@ -1,4 +1,4 @@
-"""Attempts on other processes: reading, tracing, changing and killing them."""
+"""Attempts to read, trace, change and kill other processes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _read_victim(host: Host) -> None:
     syscall("process_vm_readv", host.victim, local, 1, remote, 1, 0)
 
 
-@attempt("write `/proc/1/mem` to use its privileges", "privileges of the sandbox's first process", "I18")
+@attempt("write `/proc/1/mem` to use the privileges of process 1", "privileges of the sandbox's first process", "I18")
 def _write_memory(_host: Host) -> None:
     os.close(os.open("/proc/1/mem", os.O_RDWR))
     _require_gain()
@@ -103,7 +103,7 @@ def _rewrite(_host: Host) -> None:
     while True:
         stopped = os.waitpid(child, 0)[1]
         if not os.WIFSTOPPED(stopped):
-            raise Stopped("the child continued")
+            raise Stopped("the child was not stopped at its system call")
         syscall("ptrace", _GETREGS, child, 0, registers)
         if registers[15] == 110:  # getppid
             break

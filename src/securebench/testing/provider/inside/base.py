@@ -64,7 +64,7 @@ def make(attempts: Iterable[EgressAttempt], path: str) -> None:
 
 
 def outcome_of(attempt: EgressAttempt) -> dict[str, str]:
-    """Make one attempt and return its line."""
+    """Make one attempt, and return its name, its outcome, and details of the outcome."""
     outcome = DONE if attempt.is_judged_outside else ALLOWED
     try:
         how = attempt.function()

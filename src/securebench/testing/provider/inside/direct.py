@@ -28,7 +28,7 @@ _ROUTES = {
     "a carrier's network": "100.64.0.1",
     "a multicast group": "224.0.0.251",
 }
-_SERVICES = {"ssh": 22, "mail": 25, "names": 53, "web": 80, "an engine": 2375, "an engine by TLS": 2376}
+_SERVICES = {"ssh": 22, "mail": 25, "names": 53, "web": 80, "an engine": 2375, "an engine over TLS": 2376}
 _SOCKETS = ("/var/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock", "/run/crun")
 _RESOLVERS = ("127.0.0.11", "127.0.0.53", "192.0.2.53")
 _SIOCGIFFLAGS, _UP, _LOOPBACK = 0x8913, 0x1, 0x8
@@ -45,7 +45,7 @@ def attempts(targets: Targets) -> Iterator[EgressAttempt]:
     for name in (targets.allowed, targets.other, "host.docker.internal", "canary." + targets.other):
         yield EgressAttempt("resolve " + name, partial(_resolve, name))
     for address in (*_nameservers(), *_RESOLVERS, *targets.host):
-        yield EgressAttempt(f"ask {address} for a name by UDP", partial(_query, address, targets.other))
+        yield EgressAttempt(f"look up a name at {address} over UDP", partial(_query, address, targets.other))
     for path in _SOCKETS:
         yield EgressAttempt("connect to " + path, partial(_connect_unix, path))
     yield EgressAttempt("a raw socket", partial(_open, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP))

@@ -100,7 +100,7 @@ def attempts(targets: Targets) -> Iterator[EgressAttempt]:
     for host in (*_LITERALS, *targets.host, *(disguise.format(**names) for disguise in _DISGUISES)):
         yield EgressAttempt(f"CONNECT to {host!r}", partial(_connect, proxy, host + ":443"))
     for address in targets.host:
-        yield EgressAttempt(f"CONNECT to {address} and its port", partial(_connect, proxy, f"{address}:{targets.port}"))
+        yield EgressAttempt(f"CONNECT to the host at {address}", partial(_connect, proxy, f"{address}:{targets.port}"))
     for port in _PORTS:
         yield EgressAttempt(f"CONNECT to port {port!r}", partial(_connect, proxy, f"{targets.allowed}:{port}"))
     yield EgressAttempt("CONNECT without a port", partial(_connect, proxy, targets.allowed))
@@ -124,7 +124,7 @@ _NO_TLS = {
 
 
 def _messages(targets: Targets) -> dict[str, bytes]:
-    """Return forbidden or invalid requests to the proxy. The keys say what is wrong with each request."""
+    """Return forbidden or invalid requests for the proxy. The keys say what is wrong with each request."""
     allowed, other = targets.allowed, targets.other
     hidden = f"GET http://{other}/ HTTP/1.1\r\nHost: {other}\r\n\r\n"
     return {
@@ -197,7 +197,10 @@ def _tunnel(targets: Targets, first: bytes) -> str:
 
 
 def _second(targets: Targets) -> str:
-    """Request the allowed host, then another one over the same connection. A closed connection counts as a denial."""
+    """Request the allowed host, and then a forbidden host over the same connection.
+
+    A closed connection counts as a denial.
+    """
     assert targets.proxy is not None
     first = _get(f"http://{targets.allowed}/", targets.allowed)
     return judged(send(targets.proxy, first, _get(f"http://{targets.other}/", targets.other))[1])

@@ -207,7 +207,7 @@ def _messages(targets: Targets, path: str, body: Fields) -> dict[str, bytes]:
         "a body that is not JSON": _request("POST", path, b"model=" + targets.model.encode()),
         "a body that is a list": _request("POST", path, b"[" + good + b"]"),
         "a body with a hundred thousand nested lists": _request("POST", path, b"[" * 100_000 + b"]" * 100_000),
-        "a body of another charset": _request("POST", path, json.dumps(body).encode("utf-16")),
+        "a body in another charset": _request("POST", path, json.dumps(body).encode("utf-16")),
         "a body of a terabyte": _head("POST", path, 1 << 40),
         "an absolute target": _request("POST", "http://other.example" + path, good),
         "CONNECT": b"CONNECT other.example:443 HTTP/1.1\r\nHost: other.example\r\n\r\n",

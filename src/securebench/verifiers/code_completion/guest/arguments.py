@@ -101,9 +101,9 @@ def catches_unknown_classes(source: str) -> bool:
 
 
 def orders_without_assert(source: str) -> bool:
-    """Return whether the tests use ``<``, ``>``, ``<=`` or ``>=`` outside asserts that the comparison is True.
+    """Return whether the tests use ``<``, ``>``, ``<=`` or ``>=`` in a comparison that no assert requires to be True.
 
-    Such an assert fails if the comparison is False. Elsewhere, a test may pass because the comparison is False.
+    An assert fails if its comparison is False. Elsewhere, a test may pass because a comparison is False.
     """
     nodes = list(_walk(compile(source, FILE, "exec", _ONLY_AST, True)))
     asserted = {id(each) for node in nodes for each in _asserted_by(node)}

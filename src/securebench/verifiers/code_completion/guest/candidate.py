@@ -210,7 +210,10 @@ class CandidatePeer(Peer):
     # How objects are sent and received.
 
     def shape_of(self, value: Any) -> tuple[str, list[Any]] | None:
-        """Return the kind and the parts of an object or class of the candidate; ``None`` to send a reference."""
+        """Return the kind and the parts of an object or class of the candidate.
+
+        Returns ``None`` if only a reference to the object or class is to be sent.
+        """
         if id(value) in self._callback_numbers or id(value) in self._lent_numbers:
             return None
         if isinstance(value, Exception):

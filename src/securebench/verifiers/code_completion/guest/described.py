@@ -1,4 +1,7 @@
-"""The tests' side: makes stand-ins from the candidate's descriptions (``shapes.py``), and lends the tests' objects."""
+"""The tests' side: makes stand-ins for the candidate's objects, and lends objects of the tests to the candidate.
+
+The stand-ins are made from descriptions that the candidate's side sends (``shapes.py``).
+"""
 
 from __future__ import annotations
 
@@ -137,6 +140,6 @@ def use_lent(notes: Notes, operation: str, subject: Any, value: Any) -> Any:
     if operation == "get":
         return getattr(subject, name)
     if callable(getattr(type(subject), name, None)):
-        raise AttributeError(f"{name} is a method")
+        raise AttributeError(f"cannot replace the method {name}")
     setattr(subject, name, new)
     return None

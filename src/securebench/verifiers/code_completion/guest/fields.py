@@ -24,9 +24,8 @@ def fields_of(subject: Any) -> list[Any]:
 def all_fields_of(subject: Any) -> list[Any]:
     """Return the values of all fields of a dataclass object. Raises :class:`UnsupportedError` if they are unreliable.
 
-    The values that came with the object are used until a request may have changed them. For an object that the tests
-    have built, the values that they passed are used until the candidate may have changed the object. After that, the
-    values are requested.
+    At first, these are the values that came with the object, or those from which the tests built the object. Once the
+    candidate may have changed the object, its values are requested from the candidate.
     """
     state = subject_state(subject)
     if state.get("_securebench_is_doubtful"):
@@ -120,7 +119,7 @@ def _require_given_fields(self: Any, other: Any, *, are_equal: bool = True) -> N
 
 
 def _given_values(subject: Any, given: list[tuple[str, ...]]) -> list[Any]:
-    """Return the values of the fields of ``subject`` that at least one of the two tuples in ``given`` names."""
+    """Return the values of those fields of ``subject`` whose names are in either of the two ``given`` tuples."""
     names = type(subject)._securebench_fields
     return [value for name, value in zip(names, all_fields_of(subject)) if name in given[0] or name in given[1]]
 

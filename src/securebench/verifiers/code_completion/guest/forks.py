@@ -94,7 +94,7 @@ class CheckedSandbox:
 
     def __init__(self) -> None:
         if _has_other_processes() or _is_traceable(1):
-            raise OSError("a task could hide in another process")
+            raise OSError("the sandbox has other processes, or its init can be traced")
         self._places = _places()
         self._prctl = _function("prctl")
         self._syscall = _function("syscall")
@@ -123,10 +123,11 @@ class CheckedSandbox:
         return child
 
     def await_end(self, child: int, deadline: float) -> None:
-        """Wait until ``child`` has exited, and check that it has left nothing behind. If either fails, exit.
+        """Wait until ``child`` has exited, and check that it has left nothing behind.
 
-        If a signal killed the child, the exit code of this process is 128 plus the signal's number. The driver looks
-        for an out-of-memory kill only after such an exit code.
+        This process exits if the child is still running at ``deadline``, was killed by a signal, or has left something
+        behind. After a signal, the exit code of this process is 128 plus the signal's number. The driver looks for an
+        out-of-memory kill only after such an exit code.
         """
         while True:
             ended, status = os.waitpid(child, os.WNOHANG)

@@ -76,7 +76,7 @@ class Ownership:
             self.free = frozenset(taken) if len(taken) == 1 else self.free
 
     def is_disputed(self) -> bool:
-        """Return whether the candidate defines a name that the tests use for a builtin."""
+        """Return whether the tests use a builtin whose name the candidate also defines."""
         return bool(set(self._taken()) - self.free)
 
     def _taken(self) -> list[str]:

@@ -29,9 +29,9 @@ _ARITHMETIC = (
 def nan_maker(source: str, notes: Notes) -> Callable[[], float]:
     """Return the function that makes the NaNs for these tests.
 
-    Called when the candidate sends its first NaN. If the tests name ``nan`` or ``isnan``, no rejection is noted.
-    Otherwise, a rejection is noted if the tests use ``<``, ``<=``, ``>`` or ``>=`` without asserting that the
-    comparison is True.
+    Called when the candidate sends its first NaN. If the tests name ``nan`` or ``isnan``, the NaNs are plain floats.
+    Otherwise, the candidate fails if the tests compare a NaN with ``<``, ``<=``, ``>`` or ``>=``. It fails at once if
+    the tests use one of these operators without asserting that the comparison is True.
     """
     import re
 

@@ -39,7 +39,7 @@ class Notes:
     """What was noted during one judgement: the first rejection, and the first hint at an unsupported feature.
 
     ``is_split`` is ``False`` if candidate and tests share a process. Then every feature works, so no hint is needed.
-    ``watched`` contains containers that the tests got from attributes, each with its outline (``hints.py``).
+    ``watched`` has the lists, dicts and sets that the tests got from attributes, each with its outline (``hints.py``).
     """
 
     def __init__(self, *, is_split: bool = True) -> None:

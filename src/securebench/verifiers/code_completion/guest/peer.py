@@ -116,7 +116,7 @@ class Peer:
                 raise MalformedError("a reply without a request")
 
     def sent(self, *, arrives: bool) -> None:
-        """Record that the last packed message was sent. If ``arrives`` is false, it will never be sent."""
+        """Record whether the last message was sent. ``arrives`` is false if the message could not be packed."""
 
     # Answering requests.
 

@@ -112,7 +112,7 @@ def get_attribute(subject: Any, name: str) -> Any:
         watch(peer.notes, value)
     if name[:1].isupper() and catches_failures(value):
         peer.notes.reject(BROAD_EXCEPTION)
-        raise TypeError(f"the candidate's {name} would catch failed assertions: it is AssertionError or a base class")
+        raise TypeError(f"the candidate's {name} would catch failed asserts: it is AssertionError or a base of it")
     return value
 
 

@@ -76,7 +76,7 @@ class Run:
         value = self._lookup(name)
         if catches_failures(value):
             self._notes.reject(BROAD_EXCEPTION)
-            text = f"the candidate's {name} would catch failed assertions: it is AssertionError or a base class"
+            text = f"the candidate's {name} would catch failed asserts: it is AssertionError or a base of it"
             raise TypeError(text)
         return value
 

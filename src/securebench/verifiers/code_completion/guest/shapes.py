@@ -3,14 +3,17 @@
 =========  ===========================================================================================================
 kind       contents
 =========  ===========================================================================================================
-class      number, name, family, trait, operators, fields, flags, names (the last four are comma-separated texts), and
-           the base classes; the family is ``object``, ``error`` or the name of the plain type that the class extends
+class      number, name, family, trait, operators, fields, flags, names, and the base classes
 enum       number, name, name of the base in ``enum``, name of the members' plain type, whether the class defines
            ``__str__``, and each member's name followed by its value
 member     class, name, value
 mine       number, class and, for a dataclass or a container, the values of its fields or its contents
 frozen     number, class, value: an object whose class extends an immutable plain type
 =========  ===========================================================================================================
+
+The family of a class is ``object``, ``error`` or the name of the plain type that the class extends. The trait is
+``iterator`` or ``object``. The operators, fields, flags and names are comma-separated texts. The names are those that a
+subclass of a plain type defines.
 """
 
 from __future__ import annotations

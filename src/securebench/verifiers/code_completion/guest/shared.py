@@ -1,9 +1,9 @@
-"""Both sides in one process, for rows with ``isolation: shared``. This is weaker, but the tests may use every feature.
+"""The candidate and its tests in one process, for rows with ``isolation: shared``.
 
-The candidate is loaded before the tests arrive, and the verdict contains a random number that arrives with them. This
-stops a candidate that exits or prints a verdict. It does not stop a candidate that searches this process's memory,
-patches the modules that the tests use, or returns an object that is equal to everything. So the record shows the
-isolation.
+The tests may use all features of Python, but a verdict is easier to fake than with two sandboxes. The candidate is
+loaded before the tests arrive, and the verdict contains a random number that arrives with the tests. So a candidate
+cannot pass by exiting or by printing a verdict. But it could search the memory of this process, patch the modules that
+the tests use, or return an object that is equal to everything. Therefore, the record shows the isolation.
 """
 
 from __future__ import annotations

@@ -54,7 +54,10 @@ class JudgingPeer(Peer):
     # Sending requests.
 
     def request(self, operation: str, target: Any, value: Any = None) -> Any:
-        """Send a request and return the result. Count the answer if it contains data, or if candidate code ran."""
+        """Send a request and return the result.
+
+        The request counts as answered if code of the candidate ran, or if the result is not a stand-in.
+        """
         if self._is_paused:
             raise RuntimeError("no request may be sent to the candidate now")
         self.has_requested = True
@@ -162,7 +165,7 @@ class JudgingPeer(Peer):
         """Return ``found``, a class that was received from the candidate.
 
         If ``found`` is ``AssertionError`` or a base of it, a test that catches this class would hide failed asserts.
-        Therefore, the candidate fails if the tests may catch classes that come from the candidate.
+        In this case, the candidate fails if the tests may catch classes that come from the candidate.
         """
         if catches_failures(found):
             from securebench.verifiers.code_completion.guest.arguments import catches_unknown_classes

@@ -2,9 +2,9 @@
 
 For each class of the candidate, this side makes a class with the same name and bases, so that ``isinstance``,
 ``issubclass``, ``type`` and ``except`` are evaluated on this side. These classes contain no code of the candidate.
-Comparisons use copied plain data. Other operators that a class of the candidate defines send a request to the
-candidate, and return the result. They could fake a comparison, so they are refused unless the tests use the name of the
-class or of one of its bases. The operators that a ``with`` statement uses always work.
+Comparisons use copied plain data. Any other operator that a class of the candidate defines is computed by the
+candidate. Such an operator could fake a comparison, so it is refused unless the tests use the name of the class or of
+one of its bases. The operators that a ``with`` statement uses always work.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def make_class(peer: Candidate, parts: list[Any]) -> type:
         usable = [each for each in bases if isinstance(each, RemoteType) and not issubclass(each, Exception)]
         return _class(name, _with_root(usable, KNOWN_TYPES[family]), plain_methods(family, namespace, names))
     if family != "object":
-        raise MalformedError("unknown family of a class")
+        raise MalformedError("the class extends an unknown type")
     namespace.update(_object_methods(operators, flags))
     root = RemoteIterator if trait == "iterator" else Remote
     return _class(name, _with_root([base for base in bases if issubclass(base, Remote)], root), namespace)
@@ -247,7 +247,10 @@ def _own_equal(self: Any, other: Any) -> Any:
 
 
 def note_possible_change(value: Any) -> None:
-    """Record that the candidate could now change an object. From then on, its fields are requested."""
+    """Record that the candidate could now change the object ``value``.
+
+    After candidate code has run again, the values of the object's fields are requested from the candidate.
+    """
     if isinstance(type(value), RemoteType) and not isinstance(value, (tuple, BaseException)):
         subject_state(value).pop("_securebench_is_anchored", None)
 

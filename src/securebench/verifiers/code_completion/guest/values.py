@@ -1,4 +1,4 @@
-"""Splits values of the standard library into plain parts, and rebuilds equal values from them on the other side."""
+"""Splits values of standard-library types into plain parts, and rebuilds equal values in the other sandbox."""
 
 from __future__ import annotations
 

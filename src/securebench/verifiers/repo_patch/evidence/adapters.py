@@ -279,7 +279,10 @@ def read_pytest(command: RunnerCommand) -> PytestAdapter | None:
 
 @dataclass(frozen=True, slots=True)
 class SympyAdapter(LauncherAdapter):
-    """A command whose test functions are run by ``guest/securebench_sympy.py`` instead of ``bin/test``."""
+    """A command that runs SymPy's ``bin/test``.
+
+    ``guest/securebench_sympy.py`` runs the test functions instead.
+    """
 
     runner: ClassVar[str] = "sympy"
     protected: ClassVar[tuple[str, ...]] = ("inspect", "random", "traceback", "warnings")

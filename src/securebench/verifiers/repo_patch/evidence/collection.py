@@ -95,7 +95,8 @@ def _read(adapter: Adapter, path: str, content: bytes) -> Iterator[tuple[CasePla
 def _bound_again(body: list[ast.stmt]) -> set[str]:
     """Return the names that a module deletes, assigns or redefines. A test with such a name might not run.
 
-    If the module defines ``load_tests`` or ``disabled``, some of its tests might not run, so all names are returned.
+    If the module defines ``load_tests`` or ``disabled``, any of its tests might not run. Then the names of all its
+    functions and classes are returned, too.
     """
     stored = {node.id for one in body for node in ast.walk(one) if isinstance(node, ast.Name) and _is_changed(node)}
     defined = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
@@ -108,7 +109,10 @@ def _is_changed(node: ast.Name) -> bool:
 
 
 def _holds_tests(node: ast.ClassDef, adapter: Adapter) -> bool:
-    """Return whether a class is a test case of the runner's own kind, judging by its name, bases and constructor."""
+    """Return whether a class is a test case in the runner's own style, judging by its name, bases and constructor.
+
+    In pytest's style, the class has no bases. In the style of unittest and Django, its only base is one of ``_CASES``.
+    """
     if any(isinstance(method, ast.FunctionDef) and method.name in ("__init__", "__new__") for method in node.body):
         return False
     if not node.bases and not node.keywords:

@@ -60,9 +60,10 @@ _LIBRARIES: Final = {
 def places_of(
     ids: Iterable[str], files: Iterable[tuple[bytes, bytes]], adapter: Adapter
 ) -> dict[str, frozenset[CasePlace]]:
-    """Return where the ``files`` (path and content) define the tests of those ``ids`` that do not show a place.
+    """Return where the ``files`` (path and content) define the tests of ``ids``.
 
-    Methods of classes without a base ``...TestCase`` are left out: the source does not show which class runs them.
+    An id that itself shows the place of its test is left out. Methods of classes without a base ``...TestCase`` are
+    left out, too: the source does not show which class runs them.
     """
     wanted = {test for test in ids if adapter.place(test) is None}
     found: dict[str, set[CasePlace]] = {}
@@ -75,7 +76,10 @@ def places_of(
 
 
 def _tests(content: bytes, stem: str, adapter: Adapter) -> Iterator[tuple[str, CasePlace]]:
-    """Yield each name that may be the expected id of a test, with the place of the test."""
+    """Yield the names by which a task may list the tests of a file, each with the place of its test.
+
+    A name is the name of a function or the first line of a method's docstring.
+    """
     try:
         body = parse_python(content).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -175,8 +179,8 @@ def _bases(content: bytes) -> set[str]:
 class _Choice:
     """Chooses how many variants each test gets, with at most ``MAX_COPIES`` copies in total.
 
-    The variants should cover the tests and make it hard to guess which functions are the task's own tests, with as few
-    copies as possible.
+    The variants of a test are the test itself and its copies with inverted assertions. The variants should cover the
+    tests and make it hard to guess which functions are the task's own tests, with as few copies as possible.
     """
 
     def __init__(self, tests: list[TaskTest], wanted: set[CasePlace]) -> None:
@@ -217,10 +221,10 @@ class _Choice:
                     yield larger
 
     def _cover(self, kind: Callable[[TaskTest, AssertionWay], object], tests: list[TaskTest]) -> None:
-        """Add a control for each value of ``kind`` in ``tests`` that has none yet. Rare values come first.
+        """Add a control for each kind of assertion in ``tests`` that has none yet. Rare kinds come first.
 
-        Of several possible controls, the one that needs the fewest copies is added. If all of them need too many
-        copies, none is added.
+        ``kind`` returns the kind of an assertion, such as its style or its file. Of several possible controls, the one
+        that needs the fewest copies is added. If all of them need too many copies, none is added.
         """
         found: dict[object, list[tuple[TaskTest, AssertionWay]]] = {}
         for test in tests:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 MAX_PLAIN: Final = 2
 """At most this number of groups in one file get tests that always fail.
 
-A group is the file's functions, or one of its classes. Each of these groups gets one such test. If no test of the file
-is copied, each of them gets ``MAX_PLAIN`` such tests instead.
+A group is the file's functions, or one of its classes. Each of these groups gets one such test. If the file has no
+other controls, each of these groups gets ``MAX_PLAIN`` such tests instead.
 """
 
 _RANDOM = secrets.SystemRandom()
@@ -70,9 +70,9 @@ class ControlGroup:
     """A test of the task, at ``place``, and its ``controls``, which map each control's function name to its style.
 
     ``real`` is the function that now contains the task's test. For a test that always fails, ``real`` and the function
-    in ``place`` are empty. ``homes`` are the places where the test runs, without a function: its class and the
-    subclasses of that class, or its module if it has no class. ``bits`` says how hard it is to guess which variant is
-    the task's test: one in ``2 ** bits`` guesses is right.
+    in ``place`` are empty. ``homes`` are the places where the test runs: its class and the subclasses of that class, or
+    its module if it has no class. The function in these places is empty. ``bits`` says how hard it is to guess which
+    variant is the task's test: one in ``2 ** bits`` guesses is right.
     """
 
     place: CasePlace
@@ -150,7 +150,7 @@ class Variants:
 
     @property
     def spread(self) -> float:
-        """Like ``bits``, but also counts an assertion if one can recognize which of its forms is the task's own."""
+        """Like ``bits``, but also counts assertions whose original form is easy to recognize."""
         return math.log2(self.size) if self.test.movable else 0.0
 
     def larger(self, way: AssertionWay) -> Variants | None:
@@ -299,9 +299,9 @@ class EditedFile:
         return CasePlace(self._stem, tuple(node.name for node in test.classes), name)
 
     def _add(self, variants: Variants) -> ControlGroup:
-        """Replace a test with one of its variants, and insert the others under new names.
+        """Insert the controls of a test beside it, under new names.
 
-        If the test is movable, a random variant gets the name of the test.
+        If the test is movable, the names are shuffled: a control may get the name of the test, and the test a new name.
         """
         test = variants.test
         forms: list[tuple[str, list[Edit]]] = [("", []), *variants.controls()]

@@ -273,7 +273,10 @@ class _Inverter:
             yield from self._equal(name, call.args[0], call.args[1])
 
     def _context(self, call: ast.Call) -> Iterator[Inversion]:
-        """Yield inversions of calls such as ``raises`` and ``warns``, which then expect a different class or logger."""
+        """Yield inversions of ``raises``, ``warns``, ``assertLogs`` and similar calls.
+
+        The inverted call expects a different exception, warning or logger.
+        """
         name = called_name(call)
         if name == "assertLogs" and not call.keywords and len(call.args) <= 1:
             other = repr(f"{self._values.word()}.{self._values.word()}")

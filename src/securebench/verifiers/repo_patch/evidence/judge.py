@@ -97,7 +97,7 @@ class Judge:
         if not seen.failed and any(outcome in PASSING for outcome in seen.real.values()):
             evidence["kind"] = "exit_code"  # no control counts: the outcomes prove no more than the exit code
             if self._request.test_by_test:
-                message = "none of the tests that must fail counts as evidence, but the task requires such evidence"
+                message = "no control (a test that must fail) counts as evidence, but 'tests.require' is 'test_by_test'"
                 raise CandidateFailedError(FailureReason.NO_VERDICT, message)
         descriptions = {own: reported.descriptions.get(test, "") for own, test in seen.reported_as.items()}
         ids = self._ids(seen.real, descriptions)
@@ -170,7 +170,7 @@ class Judge:
     def _require_fingerprint(
         self, reported: ReportedTests, conversation: ReportedRun, evidence: dict[str, Any]
     ) -> None:
-        """Reject a run that changed code on which the tests depend, or that did not report its fingerprints."""
+        """Reject a run that changed code the tests depend on, or did not report both fingerprints of this code."""
         at_end = changes(reported.before, reported.after, conversation.nonce)
         changed = sorted({*at_end, *reported.changed})
         evidence["fingerprint"] = len(reported.before or ())
@@ -260,10 +260,10 @@ class _Seen:
             self._passed_frames.add(_frame(own, place.function))
 
     def _add_variant(self, group: ControlGroup, ids: dict[str, list[str]]) -> list[str]:
-        """Keep the outcomes of the variant that is the task's own test, and return the ids that the task uses for them.
+        """Keep the outcomes of the task's own test in ``group``, and return the ids that the task uses for this test.
 
-        This variant may have a new name, and an inverted copy may have the original name. The task's files may skip
-        tests by name. So if the test with the original name was skipped or xfailed, its outcome is kept instead.
+        The test may have a new name, and an inverted copy may have the original name. The task's files may skip tests
+        by name. So if the variant with the original name was skipped or xfailed, that outcome is kept instead.
         """
         if not group.real:
             return []
@@ -288,8 +288,8 @@ class _Seen:
         The cases of a parametrized control have the same order as the cases of the original, but may have other ids. If
         the numbers of cases differ, all cases count if any case of the original passed.
 
-        If a test that counts passed or is ``contradicted``, the place is added to ``passed``. Otherwise, the place is
-        added to ``missing`` if a test that counts was skipped or xfailed. It is also added to ``missing`` if the
+        The place is added to ``passed`` if a test that counts has passed or is ``contradicted``. Otherwise, the place
+        is added to ``missing`` if a test that counts was skipped or xfailed. It is also added to ``missing`` if the
         original passed but the control did not run.
         """
         place = group.place._replace(function=function)
@@ -321,7 +321,7 @@ class _Seen:
 
 
 class _Key(NamedTuple):
-    """Where variants of one test are reported: the class, and the common part of their ids."""
+    """What the variants of one test have in common: their group, their class or module, and a part of their ids."""
 
     group: int
     home: CasePlace
@@ -376,7 +376,7 @@ def _require_real(
 
 
 def _require_expected(ids: _Ids, request: RepoPatchRequest, evidence: dict[str, Any]) -> None:
-    """Require that each expected test passed. A ``pass_to_pass`` test may also have failed as expected."""
+    """Require that each expected test passed. A ``pass_to_pass`` test may also have the outcome ``xfailed``."""
     missed = [
         *ids.missed(request.fail_to_pass, PASSING, "fail_to_pass"),
         *ids.missed(request.pass_to_pass, PASSING | {"xfailed"}, "pass_to_pass"),
@@ -431,9 +431,9 @@ class _Ids:
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
         """Return whether the good outcome of ``test`` can come from one of the task's own tests.
 
-        True if ``test`` is the id of a reported test, or if no file of the task defines a test with this name.
-        Otherwise, true if, at one of the places that define the name, tests were reported and all of them have a good
-        outcome.
+        True if ``test`` is the id of a reported test, or a name that no file of the task defines. Any other name is
+        defined at one or more places. At one of these places, tests must have been reported, and all of these tests
+        must have a good outcome.
         """
         places = () if test in self._real else self._places.get(test, ())
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)

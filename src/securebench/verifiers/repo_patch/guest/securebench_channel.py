@@ -24,7 +24,7 @@ class Channel:
     __slots__ = ("nonce", "order", "say")
 
     def __init__(self, order: Any, say: Any, nonce: Any) -> None:
-        """Keep the order and two closures, ``say`` and ``nonce``. The mark is only in ``say``."""
+        """Store ``order`` and two closures, ``say`` and ``nonce``. The mark is only in ``say``."""
         self.order = order
         self.say = say
         self.nonce = nonce

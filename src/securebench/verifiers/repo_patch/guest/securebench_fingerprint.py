@@ -57,7 +57,7 @@ PLUGIN_REPLACEMENTS = {
 TRACERS = ("sys:settrace", "sys:setprofile", "sys:monitoring", "threading:hooks")
 
 SPOTS = 8
-"""The fingerprint is always compared before this many tests, which are chosen at random.
+"""This many tests are chosen at random. The fingerprint is always compared before each of them.
 
 Before other tests, it is compared only if a function or class was replaced. A comparison takes about 30 ms.
 """

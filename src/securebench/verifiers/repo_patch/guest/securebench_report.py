@@ -38,7 +38,10 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
         """Hooks of pytest."""
 
         def begin(self) -> None:
-            """Send the first fingerprint. It includes changes by plugins if no repository code is loaded yet."""
+            """Send the first fingerprint.
+
+            If no code of the repository is loaded yet, take it again first, so that it includes changes by plugins.
+            """
             own = order["repository"].rstrip("/") + "/"
             files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
             if not any(str(file).startswith(own) for file in files):
@@ -159,9 +162,9 @@ def _may_fail(item: Any) -> bool:
 
 
 def _error(item: Any, excinfo: Any) -> str:
-    """Return the name of the exception in ``excinfo``, or an empty string if the test raised none.
+    """Return the name of the exception that the test raised, or an empty string if it raised none.
 
-    Without ``excinfo``, return ``unittest`` if pytest has stored an exception in the item's ``_excinfo``.
+    If only the item's ``_excinfo`` contains an exception, return ``unittest`` instead of the name.
     """
     if excinfo is not None:
         return str(excinfo[0].__name__)
