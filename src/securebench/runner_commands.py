@@ -127,7 +127,7 @@ def words(command: str | tuple[str, ...] | list[str]) -> list[str]:
 
 
 def _is_installed(program: str) -> bool:
-    """Return whether a program comes from the image's ``PATH`` or an absolute path, and not from the repository."""
+    """Return whether ``program`` is an absolute path or a name to look up in ``PATH``, and not a relative path."""
     return "/" not in program or program.startswith("/")
 
 

@@ -148,7 +148,8 @@ class SecureBenchTask:
     def tags(self) -> tuple[str, ...]:
         """The texts in ``metadata.tags``, and ``category:VALUE`` and ``difficulty:VALUE`` if the metadata has them.
 
-        Metadata are free-form. Values that are not texts, empty or long texts, and tags beyond the limit are ignored.
+        Metadata are free-form, so some values are ignored: empty texts, long texts, and values of other types. Tags
+        beyond the limit are ignored, too.
         """
         listed = self.metadata.get("tags")
         named = [(name, self.metadata.get(name)) for name in _TAG_FIELDS]

@@ -169,7 +169,7 @@ class AgentStore:
         return tuple(installed for _, installed in sorted(found, key=lambda pair: pair[0]))
 
     def remove(self, name: str, version: str | None = None, platform: str | None = None) -> Removal:
-        """Remove a program, except the versions that runs use. ``None`` means all versions or platforms.
+        """Remove a program, except versions in use by a run. ``None`` means all versions or platforms.
 
         A program whose declaration was deleted can be removed, too. Raises :class:`ConfigError`
         (``agent-unknown``; ``agent-unknown-version`` if nothing matches).

@@ -159,7 +159,7 @@ class _Draft:
         return fit(RowModel, self.value)[1] or self._family_fault() or self._content_faults()
 
     def family_faults(self) -> list[Fault]:
-        """Return the faults that the family's rules find in this row, which may have other faults."""
+        """Return the faults by the rules of the row's family. The row may have other faults, too."""
         value = self.value if isinstance(self.value, dict) else {}
         family, inputs, evals = FAMILIES.get(self.family), value.get("input", {}), value.get("eval", {})
         if family is None or not isinstance(inputs, dict) or not isinstance(evals, dict):

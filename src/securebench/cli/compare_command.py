@@ -36,7 +36,7 @@ def command(directories: tuple[Path, ...], form: str | None, html: Path | None) 
     """Compare runs of the same benchmark, task by task.
 
     Each DIR is the output directory of a run or a suite. For a suite, all its runs are compared. For each benchmark,
-    the first run is the baseline, with which each other run is compared.
+    the first run is the baseline. All other runs are compared with it.
 
     Only tasks with a verdict in both runs are counted. If each run has one verdict on each of these tasks, the p-value
     is that of McNemar's exact test; otherwise, it comes from a paired bootstrap over tasks. All intervals are 95 %

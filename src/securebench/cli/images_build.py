@@ -104,7 +104,7 @@ base_image_option = click.option(
     multiple=True,
     callback=_base_images,
     metavar="FROM=TO",
-    help="In Dockerfiles, use base image TO instead of FROM. May be repeated.",
+    help="In Dockerfiles, replace the base image FROM with the image TO. May be repeated.",
 )
 
 

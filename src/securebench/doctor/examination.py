@@ -27,9 +27,9 @@ The check creates a sandbox. On a busy machine, this is slow.
 """
 
 _GRACE: Final = 0.4
-"""The minimum number of seconds between the end of the ``oci`` driver's check and the time limit of the other checks.
+"""How many seconds the other checks have at least, after the check of the ``oci`` driver has ended.
 
-The check that chooses a driver needs this time, because it creates another sandbox.
+The check that chooses a driver needs this time, because it also creates a sandbox.
 """
 
 _OCI: Final = "oci_driver"

@@ -1,6 +1,6 @@
-"""Report an internal error of the gateway process: its type, its traceback and, if the OS wrote it, its message.
+"""Report an internal error of the gateway process, without text that might contain a key.
 
-Other messages might quote a key.
+The message of an error is reported only if the OS wrote the message.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class RelayReport:
     micro_usd: int | None = None
     """The price of all answers in millionths of a US dollar; ``None`` if the prices are not known."""
     unreported_tokens: int = 0
-    """The maximum number of tokens that incomplete answers may have used and that the other counts do not include.
+    """The maximum number of tokens that incomplete answers may have used in addition to the other counts.
 
     The budget is charged for these tokens, too.
     """

@@ -54,9 +54,10 @@ def pause_before_retry(error: InfrastructureError, tries: int) -> float | None:
 
 
 def with_retries(once: Callable[[], T], notify: Callable[[str], None]) -> T:
-    """Return the result of ``once``, which asks the model provider before the first task. Announce each pause.
+    """Return the result of ``once``. Call it again, after a pause, if it raises a :class:`ProviderError`.
 
-    Raises the last :class:`ProviderError`. Other errors are raised without a retry.
+    ``once`` probes the model provider before the first task of a run. ``notify`` is called before each pause. Raises
+    the last :class:`ProviderError` if no retry is left. Other errors are raised without a retry.
     """
     tries = 1
     while True:

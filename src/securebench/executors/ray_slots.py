@@ -36,7 +36,7 @@ _POLL_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 30.0
 """Seconds to wait for a worker to end. Then it is killed, and the next worker on that node removes what it left."""
 _HEAD_SECONDS: Final = 15.0
-"""Seconds without a connection after which the run stops because the cluster's head is gone.
+"""How many seconds the cluster's head may be unreachable before the run stops.
 
 If the run did not stop, Ray would end this process after a minute.
 """

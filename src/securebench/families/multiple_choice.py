@@ -50,10 +50,11 @@ def acceptable_choices(choices: Sequence[str], answer: Answer | Sequence[Answer]
 
 
 def _named_choice(texts: Sequence[str], answer: Answer) -> int | None:
-    """Return the index of the choice that ``answer`` names. Names are unambiguous in a valid row.
+    """Return the index of the choice that ``answer`` names, or ``None`` if it names no choice.
 
-    ``texts`` are the normalized texts of the choices. An ``int`` that is a valid index is always an index. Any
-    other number names the choice whose text is that number, or no choice if several have such a text.
+    ``texts`` are the normalized texts of the choices. An ``int`` that is a valid index is always an index. Any other
+    number names the choice whose text is that number. If several texts are that number, such as ``2`` and ``2.0``, the
+    answer names no choice. A string is a text or a label. In a valid row, no string names two choices.
     """
     if isinstance(answer, bool):
         return None

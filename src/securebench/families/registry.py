@@ -87,7 +87,7 @@ class FamilyRow(Protocol):
 
 
 def family_faults(row: FamilyRow) -> list[Fault]:
-    """Return the faults of a row by the rules of its family. A deferred family has no rules."""
+    """Return the faults of a row by the rules of its family. A family without a verifier has no rules yet."""
     family = FAMILIES.get(row.family)
     if family is None:
         hint = did_you_mean(row.family, FAMILIES)

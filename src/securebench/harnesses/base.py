@@ -169,8 +169,8 @@ class HarnessProducer(Extension, ABC):
     def produce(self, view: AgentView, context: ProduceContext) -> AgentResult:
         """Run the agent on one task and seal its candidate.
 
-        Failures of the agent are returned in the :class:`AgentResult`, and so are infrastructure failures after the
-        agent has started (``fault``). Before that, they raise :class:`InfrastructureError`. At any time, this method
-        may raise :class:`StorageError`, :class:`ConfigError` and :class:`MaterializationError` (such as for a pack file
-        that changed during the run).
+        The returned :class:`AgentResult` describes failures of the agent, and infrastructure failures after the agent
+        has started (``fault``). An infrastructure failure before the agent starts raises :class:`InfrastructureError`.
+        At any time, this method may raise :class:`StorageError`, :class:`ConfigError` and
+        :class:`MaterializationError` (such as for a pack file that changed during the run).
         """

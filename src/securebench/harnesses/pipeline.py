@@ -204,8 +204,8 @@ def place_of(view: AgentView, image: ResolvedImage) -> WorkPlace:
     """Return where the agent works on this task.
 
     An agent that changes a repository runs as root, but without capabilities: root owns the repository in most images.
-    Raises :class:`MaterializationError` (``image-workdir-missing``) if the task needs a directory of its image, and
-    neither the task nor the image names one other than ``/``.
+    Raises :class:`MaterializationError` (``image-workdir-missing``) if the task needs a directory of its image, but
+    neither the task nor the image names one. ``/`` does not count.
     """
     if view.candidate_kind is CandidateKind.PATCH:
         repository = _directory(view, image)

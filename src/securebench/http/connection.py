@@ -1,4 +1,7 @@
-"""One GET request over one connection. Import it only when needed: loading urllib3 takes a tenth of a second."""
+"""One GET request over one connection.
+
+Import this module only when it is needed: loading urllib3 takes a tenth of a second.
+"""
 
 from __future__ import annotations
 

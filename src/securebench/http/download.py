@@ -1,4 +1,4 @@
-"""A file that is downloaded in pieces, resumed after a broken connection, and checked."""
+"""Download a file in pieces, resume after a broken connection, and check the file."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class GitHeader:
         """Raise :class:`PatchInvalidError` unless ``---`` and ``+++`` agree with the header."""
         wanted = (None if self.kind == "create" else self.old, None if self.kind == "delete" else self.new)
         if (side_name(first[4:]), side_name(second[4:])) != wanted:
-            raise PatchInvalidError(f"'---' and '+++' name different files from 'diff --git': {shown(self.new)}")
+            raise PatchInvalidError(f"'---' and '+++' do not match the 'diff --git' header: {shown(self.new)}")
 
     def _be(self, kind: str) -> None:
         if self.kind not in ("change", kind):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from securebench.patches.model import Delta, FileTree, FileVersion
 
 MAX_SHOWN: Final = 20
-"""Maximum violations that are listed in a result."""
+"""Maximum number of violations that a result lists."""
 
 
 def _words(text: str) -> frozenset[str]:

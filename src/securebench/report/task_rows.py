@@ -83,7 +83,7 @@ class TaskRows:
         return sum(row.detail is None for row in (*self._first, *self._rest)) if self.with_detail else 0
 
     def by_status(self) -> list[tuple[VerificationStatus, list[TaskRow]]]:
-        """Return the rows by status, in the order of a page, without empty groups."""
+        """Return the rows grouped by status: failed, error, passed, pending. Empty groups are left out."""
         order = (
             VerificationStatus.FAILED,
             VerificationStatus.ERROR,

@@ -134,9 +134,10 @@ class Attestation(ABC):
         return envelope.key_id
 
     def check_sigstore(self, signer: SigstoreIdentity) -> None:
-        """Check that ``signer`` signed this statement with Sigstore. Raises like :meth:`check`.
+        """Check that ``signer`` signed this statement with Sigstore.
 
-        Also raises :class:`ConfigError` if Sigstore cannot be checked here: ``extra-missing``, ``sigstore-failed``.
+        Raises the errors of :meth:`check`. Also raises :class:`ConfigError` if Sigstore cannot be checked here:
+        ``extra-missing``, ``sigstore-failed``.
         """
         from securebench.signing.sigstore_bundle import verify_sigstore_bundle
 

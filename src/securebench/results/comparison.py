@@ -146,9 +146,10 @@ class Comparison:
 def compare(a: PairTally, b: PairTally) -> Comparison:
     """Compare two runs task by task.
 
-    Raises :class:`ConfigError`: ``runs-differ`` with all differences if the packs of the runs or the rows of a task
-    differ, and ``runs-share-no-task`` if no task has a verdict in both runs. Hidden content is compared only if the
-    runs share a commitment key.
+    Raises :class:`ConfigError`. The code is ``runs-differ`` if the runs have different packs, or different rows of a
+    task. The error lists all differences. The code is ``runs-share-no-task`` if no task has a verdict in both runs.
+
+    Hidden content is compared only if the runs share a commitment key.
     """
     if problems := list(_differences(a, b)):
         raise ConfigError(code="runs-differ", problems=problems)

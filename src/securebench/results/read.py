@@ -261,7 +261,7 @@ class RecordedRun:
             last = line.sequence
 
     def _ending(self, counts: Counts) -> RunEnd:
-        """Return how an inactive run ended. A killed run was never closed."""
+        """Return how an inactive run ended. A killed run was never closed, so it counts as interrupted."""
         if self.header.version < HEADER_VERSION:
             return RunEnd.INTERRUPTED if counts.not_run else RunEnd.FINISHED
         header = self.header if self.header.closing else read_header(self._root)  # the run may have ended just now

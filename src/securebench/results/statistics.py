@@ -149,9 +149,11 @@ def paired_bootstrap(differences: Sequence[float], seed: int = 0) -> tuple[Inter
 
     ``differences``: for each task, the pass rate of one agent minus that of the other. Whole tasks are resampled, so
     that trials of one task stay together. The ends of the interval are percentiles of the resampled means. The same
-    ``differences`` and ``seed`` give the same result. With fewer than about 20 tasks the interval is too narrow. The
-    p-value is never below that of an exact sign-flip test in which all differences have the same sign: with few
-    tasks, all resamples may have the same sign, which would make the p-value too small.
+    ``differences`` and ``seed`` give the same result. With fewer than about 20 tasks the interval is too narrow.
+
+    If ``n`` differences are not 0, the p-value is at least ``2 / 2**n``, the smallest value that an exact sign-flip
+    test can give. With few tasks, all resamples may have the same sign. Without this minimum, the p-value would then be
+    too small.
 
     Raises ``ValueError`` without differences.
     """

@@ -180,8 +180,9 @@ def _limits_but_of_init() -> Iterator[dict[str, Any]]:
 
     Otherwise, a sandbox could set a CPU time limit for process 1. The kernel would then kill process 1 with SIGKILL, as
     if the kill came from outside. A rule cannot simply exclude pid 1: it would compare all 64 bits of the argument, but
-    the kernel reads only 32. So the call is allowed for pid 0, which means the caller, and for pids with a bit other
-    than the lowest set. Reading the limits of process 1 is blocked, too.
+    the kernel reads only 32. So the first rule allows the call for pid 0, which means the caller. Each other rule
+    allows the call for pids in which a certain bit is 1. The lowest bit has no such rule, so pid 1 is excluded. Reading
+    the limits of process 1 is blocked, too.
     """
     yield _allow("prlimit64", index=0, op="SCMP_CMP_MASKED_EQ", value=_LOW_HALF)
     for bit in range(1, _BITS_OF_PID + 1):

@@ -91,7 +91,7 @@ class Signer(Protocol):
         """The key that checks the signatures."""
 
     def sign(self, data: bytes) -> bytes:
-        """Return the signature of ``data``, 64 bytes. Raises :class:`ConfigError` (``key-unusable``)."""
+        """Return the 64-byte signature of ``data``. Raises :class:`ConfigError` (``key-unusable``)."""
 
 
 class PrivateKey:
@@ -113,7 +113,7 @@ class PrivateKey:
         return cls(Ed25519PrivateKey.generate())
 
     def sign(self, data: bytes) -> bytes:
-        """Return the signature of ``data``, 64 bytes."""
+        """Return the 64-byte signature of ``data``."""
         return self._loaded.sign(data)
 
     def pem(self, passphrase: bytes = b"") -> bytes:

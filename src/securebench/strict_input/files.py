@@ -23,7 +23,10 @@ UTF8_BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A file whose faults have a line and column of their own, instead of a path in a document."""
+    """A file whose faults contain their own line and column.
+
+    Other sources can also find the position of a fault by its path in the document.
+    """
 
     path: Path
 

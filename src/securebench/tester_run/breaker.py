@@ -29,7 +29,7 @@ _SOURCES: Final = {
     FailureReason.PROVIDER_UNAVAILABLE: "the model provider is unavailable: ",
     FailureReason.EGRESS_FAILED: "the egress gateway fails: ",
 }
-"""The beginning of the message about consecutive errors, for the failure reasons that tell what failed."""
+"""How the message about consecutive errors begins, for failure reasons that identify what failed."""
 
 
 class _FailedStart(NamedTuple):

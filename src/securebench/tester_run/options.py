@@ -115,9 +115,9 @@ def make_judge(settings: JudgeSettings | None) -> RunJudge | None:
 def requested_sandbox(sandbox: SandboxConfig, override: str | None, earlier: RunHeader | None) -> SandboxConfig:
     """Return the sandbox settings to use. With the driver ``auto``, a resumed run keeps the driver that it began with.
 
-    It does so even if a better driver is available now, but only if it began with one of SecureBench's own drivers. A
-    driver that the user names is used: whether the run may be resumed with that driver is checked later, with the run's
-    header.
+    The run keeps this driver even if a better one is available now. The exception is a driver from an extension:
+    ``auto`` then chooses again. A driver that the user names is returned unchanged. Whether the run may be resumed with
+    this driver is checked later, with the run's header.
     """
     requested = sandbox if override in (None, sandbox.driver) else replace(sandbox, driver=str(override), settings=None)
     begun = earlier.decisive.get("sandbox") if earlier else None

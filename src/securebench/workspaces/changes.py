@@ -162,7 +162,10 @@ class _Archive:
         self._comparison.copy(path, source)
 
     def _require_plain(self, path: bytes, member: Member) -> None:
-        """Refuse devices and FIFOs. Refuse deep paths and unsafe modes unless the image has the path with that mode."""
+        """Refuse devices, FIFOs, deep paths and unsafe modes.
+
+        Deep paths and unsafe modes are allowed if the image has the same path with the same mode.
+        """
         before = self._comparison.pristine.status(path)
         if before is not None and stat.S_IMODE(before.st_mode) == member.mode and member.kind is not MemberKind.SPECIAL:
             return

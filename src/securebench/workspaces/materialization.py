@@ -102,7 +102,9 @@ class VisibilityAwareMaterializer:
         eval_assets: AssetRoot | None = None,
         task_file: str | None = None,
     ) -> MaterializationPlan:
-        """Plan the target of each file without reading any. ``task_file`` is the target of the payload, if any.
+        """Plan the target of each file without reading any.
+
+        If ``task_file`` is given, it is the target of a file with the values of all resources.
 
         Raises :class:`PathPolicyError` for unsafe or colliding paths, and :class:`MaterializationError` for a resource
         that this component may not see or whose asset root is unknown.

@@ -42,7 +42,7 @@ _SECONDS: Final = 120.0
 
 
 def break_out_of(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
-    """Make the breakout attempts as each user, and check the host afterwards."""
+    """Make the breakout attempts as each user of ``USERS``, and check the host afterwards."""
     driver, image = context.sandboxes
     # The checks for damage to the host prove something only after all attempts.
     looks_afterwards = any(evidence.name in names for evidence in EVIDENCE)
@@ -75,8 +75,8 @@ def _breakout_finding(name: str, by_user: Mapping[str, AttemptResult], info: Dri
 def conform(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
     """Run the conformance checks. A failed check is "not contained", even if the driver declares the weakness.
 
-    A check that cannot be made is "not applicable". With gVisor, an expected failure is "not applicable", too, unless
-    the check needs a restriction that the driver does not enforce.
+    A check that cannot be made is "not applicable". So is an expected failure with gVisor if the driver enforces every
+    restriction that the check needs.
     """
     driver, image = context.sandboxes
     info = driver.info()

@@ -183,7 +183,7 @@ class _Verification:
         """Check the header's format, and its closing section."""
         closing, closed = header.closing, self.checks.closed
         if header.version < HEADER_VERSION:
-            message = f"the run was written in format {header.version}, which has no chain: it cannot be verified"
+            message = f"the run cannot be verified: records in format {header.version} have no chain of hashes"
             self.checks.format.add(message, HEADER)
             for check in (self.checks.chain, self.checks.root, self.checks.counts, self.checks.files, closed):
                 check.skipped = f"format {header.version} has no chain and no closing section"
@@ -281,7 +281,7 @@ class _Verification:
         for name in sorted({*log_names(self._directory), *closing.files}):
             expected = closing.files.get(name)
             if expected is None:
-                check.add("the run was closed without this file", name)
+                check.add("'closing.files' in run.json does not list this file", name)
                 continue
             try:
                 with open_regular(self._directory / name, "log of the run") as file:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue
 
 MAX_REFUSED_LINES: Final = 1000
-"""Maximum log lines for refused requests, because an agent can send any number. All requests are counted."""
+"""Maximum number of log lines for refused requests. Further refused requests are only counted."""
 
 _MAX_MODELS: Final = 16
-"""Maximum model names in a report, because a provider may send any number of them."""
+"""Maximum number of model names in a report, because a provider may send any number of them."""
 _MAX_PATH: Final = 200
 _NOT_PLAIN: Final = re.compile(r"[^ -~]")
 

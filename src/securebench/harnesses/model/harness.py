@@ -87,7 +87,7 @@ class ModelHarnessProducer(ConnectedHarness):
         return (DEFAULT_IMAGE,) if self._runtime else ()
 
     def prepare(self, run: RunContext) -> Mapping[str, JsonValue]:
-        """See :meth:`HarnessProducer.prepare`. Prepares the Python of SecureBench's base image for other images."""
+        """See :meth:`HarnessProducer.prepare`. Also prepares Python for tasks in other images than the base image."""
         self._connection.prepare(run)
         if any(image.reference != DEFAULT_IMAGE for image in run.images):
             self._runtime = prepare_runtime("python", AgentStore(), run)

@@ -272,5 +272,5 @@ class ProviderHarness(ConnectedHarness):
 
 
 def timeout_ms(seconds: float) -> str:
-    """Return a program's timeout in milliseconds, which is longer than ``seconds``, the timeout of the relay."""
+    """Return the timeout of a program, in milliseconds. It is longer than the relay's timeout, ``seconds``."""
     return str(int((seconds + _EXTRA_SECONDS) * 1000))

@@ -201,10 +201,10 @@ def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:
 
 
 def _blamed(evidence: OutcomeEvidence) -> frozenset[Trouble]:
-    """Return the troubles that are blamed on the provider if the gateway's probe meets one, too.
+    """Return the troubles that may be the provider's fault. The gateway's own probe then decides.
 
-    A rejection is one of them only if the agent is not trusted and the relay reports no answer of a model. An answer
-    shows that the API and the model exist, so a later rejection means that the agent's own request was invalid.
+    A rejection may be the provider's fault only if the agent is not trusted and the relay reports no model answer. An
+    answer shows that the API and the model exist, so a later rejection means that the agent's request was invalid.
     """
     relay = evidence.relay
     is_unserved = relay is not None and not evidence.is_trusted and not _has_answer(relay)
@@ -267,7 +267,7 @@ def _not_started(evidence: OutcomeEvidence) -> InfrastructureError:
     relay, failure = evidence.relay or RelayReport(), evidence.failure
     end = "it exited with status 0" if failure is None else failure.message
     if relay.requests and failure is not None and failure.reason is FailureReason.AGENT_TIMEOUT:
-        return provider_error(Trouble.UNREACHABLE, f"it did not answer; {end}")
+        return provider_error(Trouble.UNREACHABLE, f"the provider did not answer; {end}")
     refused = f"; the relay refused requests (reasons: {', '.join(sorted(relay.refused))})" if relay.refused else ""
     return InfrastructureError(
         f"the agent ended before any model response ({AgentOutcome.NOT_STARTED.value}): {end}{refused}",

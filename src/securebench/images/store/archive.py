@@ -248,7 +248,7 @@ def _named(added: Sequence[Added], name: str, path: Path) -> list[tuple[str, str
     if name or not added or not all(image.names for image in added):
         names = ", ".join(reference for image in added for reference in image.names) or "none"
         raise ConfigError(
-            f"cannot name the images in {path}: it contains {len(added)}, with these names: {names}",
+            f"cannot name the images in {path} (number of images: {len(added)}; names: {names})",
             code="image-name-needed",
             hint="pass '--name REF' for an archive of one image; in other archives, each image needs a name",
         )

@@ -63,7 +63,7 @@ class TreeWalk(Resolver):
         self._last: tuple[Sequence[bytes], OpenDirectory] | None = None
 
     def enter(self, parts: Sequence[bytes]) -> OpenDirectory:
-        """Open the directory at ``parts``, which stays open for calls with the same ``parts``."""
+        """Open the directory at ``parts``, or return it if it is already open."""
         if self._last is None or self._last[0] != parts:
             self._last = (parts, super().enter(parts))
         return self._last[1]

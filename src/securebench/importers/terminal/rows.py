@@ -140,7 +140,8 @@ def _row(task: TerminalTask, image: str, workdir: str, checker_image: str) -> Im
 def _command(task: TerminalTask, workdir: str) -> list[str]:
     """Return the checker's command.
 
-    Its Python ignores modules in the workspace and, if the script used uv, also the image's packages.
+    Python then ignores modules in the workspace. If the task's verifier script used uv, Python also ignores the image's
+    packages.
     """
     isolation = ["-I", "-S"] if read_script(task.script).own_environment else ["-I"]
     return ["python3", *isolation, f"{workdir}/{_INPUTS}/run_tests.py"]

@@ -281,7 +281,7 @@ class _Forms:
 
 
 def _from(spans: list[tuple[int, int]], number: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the spans that start before ``end``, beginning at the index ``number``."""
+    """Yield the spans from the index ``number`` on, as long as they start before ``end``."""
     while number < len(spans) and spans[number][0] < end:
         yield spans[number]
         number += 1

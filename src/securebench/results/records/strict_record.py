@@ -156,7 +156,7 @@ def _shortened(text: str) -> str:
 def _require_fields_of(record: dict[str, Any], version: int) -> None:
     """Raise ``ValueError`` or ``TypeError`` if a field that only some versions have is invalid or not allowed.
 
-    The fields of version 3 are added to a record of version 2.
+    If ``version`` is 2, also change ``record``: add the fields that version 3 introduced.
     """
     if found := [name for name, since in _SINCE.items() if version < since and name in record]:
         raise ValueError(f"unknown key {found[0]!r} in a record of version {version}")

@@ -136,7 +136,7 @@ class RunHeader:
     @property
     def planned_tasks(self) -> int:
         """The number of planned tasks."""
-        if "planned_tasks" not in self.information:  # version 2 has one trial of each task
+        if "planned_tasks" not in self.information:  # format 2 has one trial of each task
             return self.planned
         tasks = _number(self.information, "planned_tasks")
         if tasks * self.trials != self.planned:
@@ -145,7 +145,7 @@ class RunHeader:
 
     @property
     def planned_families(self) -> dict[str, int]:
-        """The number of planned tasks of each family; empty in a run of version 2."""
+        """The number of planned tasks of each family; empty for a run in format 2."""
         sizes = _section(self.information, "planned_families")
         return {name: _number(sizes, name) for name in sizes}
 

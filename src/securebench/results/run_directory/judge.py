@@ -109,7 +109,7 @@ def judge_of(header: RunHeader, usage: Usage) -> JudgeSummary | None:
 
 
 def judge_checks(header: RunHeader) -> list[Mapping[str, Any]]:
-    """Return the checks of the judge among the provider checks."""
+    """Return the provider checks that tested the judge model."""
     return [check for check in header.provider_checks if "judge" in check]
 
 

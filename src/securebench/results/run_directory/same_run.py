@@ -115,10 +115,10 @@ def _limit(decisive: Mapping[str, Any]) -> float:
 
 
 def _without_growth(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return both ``decisive`` parts, each with only the builds that both have.
+    """Return both ``decisive`` parts, changed so that growth of the run is not a difference.
 
-    A run may grow: ``now`` may have more trials, or a higher task limit. The first returned part then has the larger
-    value, too, so that growth is not a difference.
+    If ``now`` has more trials, or a higher task limit or none, ``then`` gets the value of ``now``. Builds of the agent
+    program that only one part has are removed.
     """
     if _trials(now) > _trials(then):
         then = {**then, "trials": now["trials"]}

@@ -29,7 +29,10 @@ class _Cause(Enum):
 
 
 class DockerProcess(BoundedProcess["EngineStream"]):
-    """A started command. ``on_end`` is called after it has exited and when it is abandoned, perhaps more than once."""
+    """A started command.
+
+    ``on_end`` is called when the command has exited or is abandoned. It may be called more than once.
+    """
 
     hanging = (
         "the engine did not stop a sandbox within {:g} s of its time limit",

@@ -187,7 +187,7 @@ class OciDriver(SandboxDriver):
                     lease.close()
 
     def _tree(self, image: ResolvedImage) -> Path:
-        """Return the directory of the files of ``image``, which is leased until the driver is closed."""
+        """Return the directory with the files of ``image``. The directory is leased until the driver is closed."""
         with self._resolving:
             if image.id not in self._leases:
                 self._leases[image.id] = self.image_tree(image)

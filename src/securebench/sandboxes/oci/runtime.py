@@ -8,9 +8,10 @@
   starts runsc would have to be mapped into the sandbox. Root is never mapped. So runsc does not support forwarded
   ports.
 
-The standard streams belong to the sandbox, so a runtime writes its messages to a log. If the log contains an error and
-the container has not exited meanwhile, the command never ran, whatever the runtime's exit code is. The runtime writes
-the pid of the started process to another file, next to the log.
+The standard streams belong to the sandbox, so a runtime writes its messages to a log. If the log contains an error, the
+command never ran, whatever the runtime's exit code is. There is one exception: if the container exits just then, the
+log may contain an error although the command ran. The runtime writes the pid of the started process to another file,
+next to the log.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _MINIMUM: Final = {"crun": (1, 8), "runc": (1, 1, 12)}
 """Versions below these have known container escapes (runc: CVE-2024-21626), unless the distribution patched them."""
 
 _DATA_OF_RUNC: Final = 128 * 1024 * 1024
-"""The minimum data size limit for runc, in bytes. Measurements showed that runc needs between 80 and 88 MiB."""
+"""The lowest ``RLIMIT_DATA`` for runc, in bytes. Measurements showed that runc needs between 80 and 88 MiB."""
 
 _INITS: Final = ("tini-static", "docker-init", "catatonit", "tini")
 _INIT_DIRECTORIES: Final = (*_DIRECTORIES, "/usr/libexec/docker", "/usr/libexec/podman", "/usr/libexec/catatonit")
@@ -185,8 +186,8 @@ class OciRuntime:
         """Return the arguments to run a sandbox from ``bundle``/config.json.
 
         With ``collects``, files that are written to the root file system can be read afterwards. With ``detached``, the
-        runtime does not wait for the end of the sandbox. Without ``detached``, it waits, and then removes the sandbox's
-        state, the directory :func:`record_of`.
+        runtime does not wait for the end of the sandbox. Without ``detached``, the runtime waits, and then removes the
+        sandbox's state directory (see :func:`record_of`).
         """
         files = ("--bundle", bundle, "--pid-file", f"{bundle}/{PID}")
         options = ("run", *(["--detach"] if detached else []), *files, _unique(state, sandbox_id))

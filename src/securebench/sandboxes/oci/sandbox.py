@@ -278,7 +278,10 @@ class OciSandbox(DriverSandbox[OciProcess]):
             process.kill()
 
     def _start_command(self, command: Command) -> OciProcess:
-        """Take or start a container for ``command``. If the runtime fails, :meth:`OciProcess.wait` raises the error."""
+        """Start ``command`` in a warm container, or in a new one if none is warm.
+
+        If the runtime fails, :meth:`OciProcess.wait` raises the error.
+        """
         started = self._take(command) or self._start_container(command)
         streams = OciStreams(started.pipes, started.handle, command.stdin)
         return OciProcess(streams, started.handle, command, self._spec.limits.output, self._running.discard)

@@ -1,1 +1,1 @@
-"""Runs on many machines: what a worker gets, how it works, and what it returns."""
+"""A run on many machines: what a worker gets, how it works, and what it returns."""

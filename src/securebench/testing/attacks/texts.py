@@ -95,7 +95,7 @@ CHEATS: Final = (
     TextCheat("E04", "a denied phrase", _SKY, "It is not Rayleigh scattering"),
     TextCheat("E04", "a denied choice", _CHOICE, "It is not B"),
     TextCheat("E07", "an index instead of a label", _CHOICE, "1"),
-    TextCheat("E07", "the text of the index", _INDEXES, "2"),
+    TextCheat("E07", "a wrong choice whose text is the right index", _INDEXES, "2"),
     TextCheat("E07", "a boolean", _CHOICE, "True"),
     TextCheat("E07", "a list of one label", _CHOICE, '["A"]'),
     TextCheat("E08", "two cues", _CHOICE, "Answer: B\nAnswer: A"),

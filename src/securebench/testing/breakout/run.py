@@ -146,7 +146,7 @@ class BreakoutStage:
             return sandbox.run(self._command([attempt], seconds))
 
     def _entered(self, attempt: BreakoutAttempt) -> CommandResult:
-        """Run other commands in the sandbox while the attempt is made."""
+        """Make the attempt while other commands run in its sandbox. Return the result of the attempt."""
         with self.driver.create(self.spec, persistent=True) as sandbox, ThreadPoolExecutor(1) as pool:
             attempted = pool.submit(sandbox.run, self._command([attempt], _ALONE_SECONDS))
             while not attempted.done():

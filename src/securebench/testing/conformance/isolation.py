@@ -128,7 +128,7 @@ def others_files_cannot_be_written(bench: Bench) -> None:
 
 @CHECKS
 def tmp_is_writable(bench: Bench) -> None:
-    """``/tmp`` can be written."""
+    """Programs can write to ``/tmp``."""
     require_equal(bench.output("write", "/tmp/x", "text"), "ok", "writing /tmp/x")  # noqa: S108
 
 

@@ -131,7 +131,7 @@ def reaping_spares_live_processes(bench: Bench) -> None:
 
 @CHECKS
 def a_driver_describes_itself(bench: Bench) -> None:
-    """A driver has a name and a version, which records contain."""
+    """A driver has a name and a version. Records contain both."""
     info = bench.driver.info()
     require(info.name and info.version, f"the name or the version is empty: {info}")
 

@@ -181,8 +181,9 @@ class JudgingGuest(FrameChannel):
     def is_clean(self, seconds: float) -> bool:
         """Wait until the process of the task has exited, and return whether nothing is left of the task.
 
-        Only the forking process can write CLEAN to stderr. Before that, it writes END to stdout. If the task wrote a
-        frame after its verdict, an unread frame remains, and the sandbox is not used again.
+        The forking process writes END to stdout, and then CLEAN to stderr. Only this process can write CLEAN. If the
+        task wrote a frame after its verdict, this frame is read in place of END, or a frame is left unread. The result
+        is then false.
         """
         if not self.forks:
             return False

@@ -29,7 +29,7 @@ _OUTCOMES: Final[Mapping[str, tuple[FailureReason, str]]] = {
     "failed": (FailureReason.TESTS_FAILED, "the tests failed"),
     "invalid": (FailureReason.NO_VERDICT, "the tests do not compile"),
     "unusable": (FailureReason.NO_VERDICT, "the tests import something that the image does not have"),
-    "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's side sent an invalid answer"),
+    "protocol": (FailureReason.PROTOCOL_VIOLATION, "the candidate's process sent an invalid reply"),
     "too_large": (FailureReason.NO_VERDICT, "a call or reply of the tests is too large or too deeply nested to send"),
 }
 

@@ -61,7 +61,7 @@ _PREFIX: Final = "| "
 _MARKS: Final = 500
 """The maximum number of bytes that a prompt has in addition to its texts and the quoted response.
 
-These are the lines around the quotation, and the tokens of a chat format for two messages.
+These are the lines around the quotation, and one byte for each token that a chat format adds to two messages.
 """
 _ZERO_WIDTH_JOINERS: Final = "\u200c\u200d"
 """Invisible characters that are not escaped, because the spelling of some languages needs them."""
@@ -97,7 +97,7 @@ class JudgePrompt:
 class GradingTask:
     """A task as a judge sees it.
 
-    Each response gets ``votes`` votes. As quoted in the prompt, a response may have up to ``max_bytes`` bytes.
+    Each response gets ``votes`` votes. A response may have up to ``max_bytes`` bytes after it is quoted for a prompt.
     """
 
     task: str

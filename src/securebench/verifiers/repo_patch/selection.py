@@ -71,11 +71,14 @@ class Selection:
         return list(dict.fromkeys(path for path in found if path is not None))
 
     def restored(self, candidate: Iterable[bytes], trusted: FileTree) -> list[bytes]:
-        """Return which paths of ``candidate`` to restore from ``trusted``, even where the policy allows changes.
+        """Return which paths of ``candidate`` to restore from ``trusted``.
 
-        Configuration files (:func:`is_configuration`) and the files in ``tests`` are always restored. The following are
-        restored unless the task allows the exact path: files of the runner, new files that Python would import instead
-        of a test file or its package, and files of the ``trusted`` tree that look like tests.
+        Configuration files (:func:`is_configuration`) and the files in ``tests`` are always restored. The following
+        files are restored unless ``allow_sensitive_paths`` contains their exact path:
+
+        * files of the test runner
+        * new files that Python would import instead of a test file or its package
+        * files of the ``trusted`` tree that look like tests
         """
         return sorted(
             path

@@ -51,8 +51,9 @@ class WorkspaceLinks:
         """Return where the absolute ``path`` leads, following links as the kernel does; ``None`` for too many links.
 
         Returns :data:`UNKNOWN` if the links of the workspace alone do not show where the path leads. This is the case
-        for ``..`` after a name outside the workspace and its parents, for ``/proc``, and for most of ``/dev``. It is
-        also the case for very long paths, and for paths that may lead to evaluation inputs through links of the image.
+        for ``..`` after a name that is neither in nor above the workspace, for ``/proc``, and for most of ``/dev``. It
+        is also the case for very long paths, and for paths that may lead to evaluation inputs through links of the
+        image.
 
         Raises :class:`CandidateFailedError` if all calls together took too much work.
         """
@@ -90,7 +91,10 @@ class WorkspaceLinks:
         return path[len(self.root) + 1 :] if path.startswith(self.root + b"/") else None
 
     def _is_plain(self, path: bytes) -> bool:
-        """Return whether ``path``, whose links were resolved, is in or above the workspace. If so, it is not a link."""
+        """Return whether ``path`` is in or above the workspace. The links in ``path`` must already be resolved.
+
+        If the result is ``True``, ``path`` itself is not a link.
+        """
         return self.below_root(path) is not None or self.root.startswith(path + b"/")
 
     def _count(self) -> None:

@@ -33,7 +33,10 @@ MAX_PARTS: Final = 6
 """The maximum number of ways to split a line into an answer and a remark. Further ways are not tried."""
 
 MAX_RIVALS: Final = 10
-"""The maximum number of different answers after earlier cues, and of lines in a list of guesses."""
+"""The maximum number of rivals of an answer, and of lines in a list of guesses.
+
+Rivals are answers after other cues that differ from the answer. An answer with more rivals is contradicted.
+"""
 
 MAX_LISTED_WORDS: Final = 3
 """The maximum number of words in a line of a list of guesses."""
@@ -59,7 +62,7 @@ _ANSWER_KEY: Final = re.compile(
 _RIVAL_KEY: Final = re.compile(
     r"answer|correct|right|wrong|valid|true|false|alternativ|other|guess|candidate|second|retract|actual", re.IGNORECASE
 )
-"""Keys in the same JSON object that may hold another answer, or a statement that the answer is wrong."""
+"""Keys beside the answer in its JSON object. Their values may be other answers, or say that the answer is wrong."""
 
 _UNIT_KEY: Final = re.compile(r"units?|currency|scale", re.IGNORECASE)
 _APPLIED: Final = re.compile(

@@ -194,9 +194,10 @@ def _core(spoken: tuple[str, ...], choices: Sequence[str]) -> tuple[str, ...]:
 
 
 def _in_a_sentence(answer: str, choices: Sequence[str], question: frozenset[str]) -> frozenset[int]:
-    """Return the choice whose whole text is in ``answer``. Empty if the rest could be another answer.
+    """Return the choice whose whole text is in ``answer``.
 
-    Filler and words of the question may surround the text.
+    Filler and words of the question may surround the text. Returns an empty set if the other words of ``answer`` could
+    be another answer.
     """
     spoken, phrases = words(plain(answer)), [words(choice) for choice in choices]
     standing = [i for i, phrase in enumerate(phrases) if position(phrase, spoken) >= 0]

@@ -158,9 +158,10 @@ def _without_subject(spoken: list[str], question: Question) -> list[str]:
 
 
 def _without_circumstances(spoken: list[str], question: Question) -> list[str]:
-    """Return ``spoken`` without numbers that the question has, too, if they follow ``in the``, ``out of`` or similar.
+    """Return ``spoken`` without circumstances that the question mentions.
 
-    ``9 points in the 40 minutes`` has one number if the question mentions 40 minutes.
+    A circumstance is a number after ``in the``, ``out of`` or similar words. If the question mentions 40 minutes,
+    ``9 points in the 40 minutes`` becomes ``9 points``.
     """
     figures = [at for at, word in enumerate(spoken) if _has_digit(word)]
     known = given_values(question) if len(figures) > 1 else set()
@@ -278,8 +279,8 @@ def result_of(answer: str) -> str:
     """Return the right side of the last equals sign in an equation. Other answers are returned unchanged.
 
     The result is 5 for ``x = 5``, for ``2 + 3 = 5``, and for ``x = 4, x = 2 + 3 = 5``, which ends in a calculation.
-    Three kinds of equation are returned unchanged: one with two values (``x = 4, x = 5``), one that is denied, and one
-    that only explains an answer (``4 because 3 + 2 = 5``).
+    An equation is returned unchanged if it has two values (``x = 4, x = 5``), is denied (``it is not x = 5``) or only
+    explains an answer (``4 because 3 + 2 = 5``).
     """
     signs = list(_EQUALS.finditer(answer))
     if not signs:

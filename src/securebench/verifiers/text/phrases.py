@@ -8,9 +8,9 @@
                 | parenthesis: "(1797-1851)"
                 | contrast with another name: "not Sydney"
 
-The phrase is the head of the sentence because only filler precedes it. A sentence has only one head, so it cannot give
-two answers. Except in a contrast, a description has no word of doubt and no other name. A name after a preposition,
-such as a place or date, is allowed.
+The phrase is the head of the sentence, because nothing precedes it except what ``before`` allows. A sentence has only
+one head, so it cannot give two answers. Except in a contrast, a description has no word of doubt and no other name. A
+name after a preposition, such as a place or date, is allowed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MAX_OTHER_WORDS: Final = 24
 """The maximum number of words around the accepted answer. A text with more is a discussion, not an answer."""
 
 _FEW_WORDS: Final = 3
-"""The minimum number of words in a description of an accepted answer that is not a name.
+"""The minimum number of words in a description of the accepted answer, if the answer is not a name.
 
 An article at the start of the description is not counted. A shorter text could be another answer. A description that
 begins with a preposition may be shorter.

@@ -27,7 +27,10 @@ _SHELL = ("/bin/sh", "-s", "securebench: spare")
 """The command of a waiting process. It reads commands from stdin. The last argument only labels it in process lists."""
 
 LEAST_MEMORY = 32 * 1024 * 1024
-"""The minimum memory limit of a pooled cgroup, in bytes, because memory of the waiting process is charged to it."""
+"""A sandbox with a lower memory limit, in bytes, gets no pooled cgroup.
+
+The memory of the cgroup's waiting process counts towards the limit.
+"""
 
 
 class PooledCgroup:

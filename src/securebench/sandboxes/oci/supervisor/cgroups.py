@@ -196,8 +196,8 @@ class Group:
 
         A kill due to a parent's limit, or to a lack of memory on the machine, does not count.
 
-        Version 2 counts how often the group ran out of memory at its limit. Version 1 reports only peak usage. So if a
-        sandbox has ever reached its limit, even with page cache, all its kills are attributed to that limit.
+        Version 2 counts how often the group ran out of memory at its limit. Version 1 reports only the peak usage,
+        including page cache. If the peak has reached the limit, all kills count.
         """
         return self._kills_at_limit()
 

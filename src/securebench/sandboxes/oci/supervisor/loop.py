@@ -54,7 +54,7 @@ _NOTICE_SECONDS = 2.0
 
 
 class _Request(NamedTuple):
-    """A request to start a process, with the document for its runtime."""
+    """A request to start a process. ``document`` is the configuration that the runtime reads."""
 
     body: dict[str, Any]
     document: bytes
@@ -312,8 +312,9 @@ class Supervisor:
     ) -> None:
         """Report the exit of ``process``.
 
-        The ``main`` of a container may leave other processes if a signal ended it or its detached runtime failed. These
-        processes are killed before the report. A command in a container that is ending is reported after ``main``.
+        Processes may be left in a container if a signal ended its ``main``, or if a detached runtime failed to start
+        ``main``. They are killed before ``main`` is reported. A command in a container that is ending is reported after
+        ``main``.
         """
         main = container.main
         may_leave_others = os.WIFSIGNALED(status) or process.detached

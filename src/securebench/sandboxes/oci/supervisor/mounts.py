@@ -137,7 +137,7 @@ def _open_plain(source: str) -> int:
     if mode not in {0o040000, 0o100000}:
         os.close(descriptor)
         raise UnsafeSourceError(
-            f"the mount of {source} is neither a regular file nor a directory, or passes through a link"
+            f"cannot mount {source}: it is a link or a special file, not a regular file or a directory"
         )
     return descriptor
 

@@ -1,8 +1,8 @@
 """The network namespace of a container, created before its runtime starts: loopback with listening sockets.
 
 The supervisor itself has a separate network namespace without connections. So it can always return to this namespace
-after creating another one, even in the user namespace of an ordinary user, and no runtime is ever started in the host's
-network namespace.
+after creating another one, even without root privileges on the host. No runtime ever starts in the host's network
+namespace.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _by_handle(_host: Host) -> None:
     syscall("open_by_handle_at", root, ctypes.create_string_buffer(handle), os.O_RDONLY)
 
 
-@attempt("write a file of the host's disk that `mountinfo` names", "the host's files written", "H01")
+@attempt("write a file below a host path found in `mountinfo`", "the host's files written", "H01")
 def _by_mountinfo(host: Host) -> str:
     with open("/proc/self/mountinfo") as file:
         sources = {line.split()[3] for line in file}

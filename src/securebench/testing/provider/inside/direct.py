@@ -24,7 +24,7 @@ _ROUTES = {
     "an engine's gateway": "172.17.0.1",
     "another sandbox": "172.17.0.2",
     "a private network": "10.0.0.1",
-    "a home's network": "192.168.0.1",
+    "a home network": "192.168.0.1",
     "a carrier's network": "100.64.0.1",
     "a multicast group": "224.0.0.251",
 }

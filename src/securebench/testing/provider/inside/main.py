@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MARK = "SECUREBENCH_TASK_FILE"
-"""An environment variable that every agent has. Without it, this may be a developer's machine: nothing is attacked."""
+"""An environment variable that every agent has.
+
+Without this variable, nothing is attacked, because the program may be running on a developer's machine.
+"""
 
 
 def main(kinds: Iterable[str], targets: dict[str, Any], lines: str, loot: str, most: int) -> None:

@@ -89,8 +89,8 @@ class Comparisons:
 def catches_unknown_classes(source: str) -> bool:
     """Return whether the tests catch exceptions of a class that may come from the candidate.
 
-    Classes that the tests import or define do not come from the candidate. Names that the tests do not define are not
-    considered here: they are checked when they are looked up.
+    Classes that the tests import or define do not come from the candidate. A plain name that the tests do not define is
+    ignored here, because its value is checked when the running tests look it up.
     """
     nodes = list(_walk(compile(source, FILE, "exec", _ONLY_AST, True)))
     own = {node.name for node in nodes if type(node).__name__ == "ClassDef"}

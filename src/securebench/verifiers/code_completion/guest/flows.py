@@ -66,7 +66,8 @@ class RemoteAsyncIterator(Remote):
 def copy(subject: Any, memo: Any) -> Any:
     """Request a copy of an object: a deep copy unless ``memo`` is ``None``.
 
-    Raises :class:`UnsupportedError` for an object that is compared by its data, because its copy could hold other data.
+    Raises :class:`UnsupportedError` for an object that is compared by its data. The candidate makes the copy, and could
+    give it different data.
     """
     kind = type(subject)
     if getattr(kind, "_securebench_fields", ()) or getattr(kind, "_securebench_family", "object") != "object":

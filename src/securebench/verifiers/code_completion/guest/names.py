@@ -57,11 +57,12 @@ def undefined_names(source: str) -> frozenset[str]:
 
 
 class Ownership:
-    """Decides which of the names that the tests use but do not define refer to the candidate.
+    """Decides which undefined names in the tests refer to the candidate.
 
-    ``free`` holds the names that do. The name of a builtin refers to the candidate if the row's starter code defines
-    it, or if it is the only name of the candidate that the tests use. In all other cases, it refers to the builtin. If
-    it did not, a candidate that defines ``sorted`` could decide what its own result is compared with.
+    ``free`` holds the names that refer to the candidate. The name of a builtin refers to the candidate if the row's
+    starter code defines it, or if it is the only name of the candidate that the tests use. In all other cases, it
+    refers to the builtin. If it did not, a candidate that defines ``sorted`` could decide what its own result is
+    compared with.
     """
 
     def __init__(self, source: str, starter: Sequence[str], defined: Callable[[list[str]], Sequence[str]]) -> None:

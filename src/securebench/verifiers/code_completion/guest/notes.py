@@ -39,7 +39,8 @@ class Notes:
     """What was noted during one judgement: the first rejection, and the first hint at an unsupported feature.
 
     ``is_split`` is ``False`` if candidate and tests share a process. Then every feature works, so no hint is needed.
-    ``watched`` has the lists, dicts and sets that the tests got from attributes, each with its outline (``hints.py``).
+    ``watched`` has the lists, dicts and sets that the tests read from attributes of the candidate's objects. Each comes
+    with its outline (``hints.py``): the lengths that it had when it was read.
     """
 
     def __init__(self, *, is_split: bool = True) -> None:

@@ -184,7 +184,7 @@ class Peer:
         return make_error(exchange.read_description(contents[:5]))
 
     def fill(self, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
-        """Set the attributes of an exception."""
+        """Set the attributes of ``stand_in``, an exception. Raises :class:`MalformedError` for other kinds."""
         if kind != "error":
             raise MalformedError("unknown kind of stand-in")
         from securebench.verifiers.code_completion.guest.errors import give_attributes

@@ -101,7 +101,10 @@ def make_frozen(cls: Any, value: Any) -> Any:
 
 
 def refill(stand_in: Any, parts: Any) -> None:
-    """Replace the contents of a container's stand-in. Raises :class:`MalformedError` or another error."""
+    """Replace the contents of a container's stand-in.
+
+    Raises :class:`MalformedError` if ``parts`` is not a list. An item that the container refuses raises another error.
+    """
     base = type(stand_in)._securebench_family
     plain: Any = KNOWN_TYPES[base]
     if type(parts) is not list:

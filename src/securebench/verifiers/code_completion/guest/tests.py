@@ -122,9 +122,9 @@ class JudgingPeer(Peer):
     def defined(self, names: list[str]) -> Any:
         """Return those of ``names`` that the candidate says it defines.
 
-        ``has_requested`` shows whether the candidate may have made an import of the tests fail. The answer to this
-        request cannot make an import fail: it only decides which names are looked up. So this method does not set
-        ``has_requested``.
+        Unlike other requests, this request does not set ``has_requested``, which shows whether the candidate may have
+        caused an import in the tests to fail. The answer to this request cannot do so: it only decides which names are
+        looked up.
         """
         return super().request("defined", None, names)
 
@@ -164,8 +164,8 @@ class JudgingPeer(Peer):
     def received_class(self, found: type) -> type:
         """Return ``found``, a class that was received from the candidate.
 
-        If ``found`` is ``AssertionError`` or a base of it, a test that catches this class would hide failed asserts.
-        In this case, the candidate fails if the tests may catch classes that come from the candidate.
+        A test that catches ``AssertionError`` or a base of it would hide failed asserts. The candidate fails if it
+        sends such a class to tests that may catch a class from the candidate.
         """
         if catches_failures(found):
             from securebench.verifiers.code_completion.guest.arguments import catches_unknown_classes

@@ -2,9 +2,9 @@
 
 For each class of the candidate, this side makes a class with the same name and bases, so that ``isinstance``,
 ``issubclass``, ``type`` and ``except`` are evaluated on this side. These classes contain no code of the candidate.
-Comparisons use copied plain data. Any other operator that a class of the candidate defines is computed by the
-candidate. Such an operator could fake a comparison, so it is refused unless the tests use the name of the class or of
-one of its bases. The operators that a ``with`` statement uses always work.
+Comparisons use copied plain data. Other operators that a class of the candidate defines are forwarded to the candidate
+if the tests use the name of the class or of one of its bases. Otherwise, these operators are refused, because they
+could fake a comparison. The operators that a ``with`` statement uses always work.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def name_class(cls: type) -> None:
 
 
 def is_named(cls: type) -> bool:
-    """Return whether the tests name a class or one of its bases."""
+    """Return whether the tests use the name of ``cls`` or of one of its bases."""
     return any("_securebench_is_named" in vars(each) for each in cls.__mro__)
 
 

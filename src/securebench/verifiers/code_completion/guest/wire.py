@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 START = b"T"
-"""Host to the tests' side: a task begins. The payload is a random number and, in four bytes, the seconds that the task
-may take. With 0 seconds, the process runs the task itself; else it may fork (``forks.py``)."""
+"""Host to the tests' side: a task begins. The payload is a random number and, in four bytes, a number of seconds.
+
+If this number is 0, the process runs the task itself. Otherwise, it may fork a process for the task (``forks.py``). The
+number is then the time limit of that process.
+"""
 NONCE_BYTES = 16
 HELLO = b"H"
 """Either side to host: the side's program has started, and has run only SecureBench's code so far. The tests' side adds

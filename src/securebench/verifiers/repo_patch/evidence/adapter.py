@@ -97,7 +97,10 @@ class Adapter(ABC):
         return PurePosixPath(path).stem
 
     def names(self, test: str) -> tuple[str, ...]:
-        """Return the names that logs use for the test with the reported id ``test``. Data sets use the same names."""
+        """Return the names that the logs of test runs use for the test with the reported id ``test``.
+
+        The data sets of benchmarks may use any of these names, too.
+        """
         return (test,)
 
     @abstractmethod

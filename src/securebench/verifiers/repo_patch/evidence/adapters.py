@@ -101,7 +101,7 @@ class UnittestAdapter(LauncherAdapter):
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The argv of the task's command, started by the launcher. Django's runners are told to use one process."""
+        """The argv of the launcher, which runs the task's command. Django's runners are told to use one process."""
         command = self.command
         kind, script = ("script", (command.script,)) if command.script else ("module", ())
         serial = (_SERIAL,) if command.runner == "django" and not self._is_serial else ()

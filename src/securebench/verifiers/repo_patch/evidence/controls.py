@@ -191,8 +191,9 @@ class _Choice:
     def all(self) -> list[Variants]:
         """Return variants that cover each style, each file and each class, as far as ``MAX_COPIES`` allows.
 
-        The styles of the wanted tests are covered first, because other tests need not pass. After that, variants are
-        added that make the wanted tests harder to guess. Part of ``MAX_COPIES`` is kept for the other tests.
+        The styles of the wanted tests are covered first. Other tests may fail, and the control of a failed test proves
+        nothing. After that, variants are added that make the wanted tests harder to guess. Part of ``MAX_COPIES`` is
+        kept for the other tests.
         """
         self._cover(lambda _test, way: way.style, self._wanted)
         self._harden(self._wanted, MAX_COPIES * 2 // 3)

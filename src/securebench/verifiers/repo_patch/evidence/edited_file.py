@@ -67,12 +67,15 @@ _CLASS_ENDS: Final = ("tearDownClass", "teardown_class")
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """A test of the task, at ``place``, and its ``controls``, which map each control's function name to its style.
+    """A test of the task, at ``place``, and its ``controls``.
 
-    ``real`` is the function that now contains the task's test. For a test that always fails, ``real`` and the function
-    in ``place`` are empty. ``homes`` are the places where the test runs: its class and the subclasses of that class, or
-    its module if it has no class. The function in these places is empty. ``bits`` says how hard it is to guess which
-    variant is the task's test: one in ``2 ** bits`` guesses is right.
+    ``controls`` maps the function name of each control to the control's style. ``real`` is the name of the function
+    that now contains the task's test. If the only control is an added test that always fails, the group has no test of
+    the task. Then ``real`` and ``place.function`` are empty strings.
+
+    ``homes`` are the places where the test runs: its class and the subclasses of that class, or its module if it has no
+    class. Their ``function`` is an empty string. ``bits`` says how hard it is to guess which variant is the task's
+    test: one in ``2 ** bits`` guesses is right.
     """
 
     place: CasePlace

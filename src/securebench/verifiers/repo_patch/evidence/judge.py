@@ -113,7 +113,10 @@ class Judge:
         missing = needed.missing(seen.places - self._emptied(seen.real, needed))
         evidence.update({"collected": len(needed.places), "collection": needed.state, "vanished": missing})
         if missing:
-            message = f"{missing} of {counted(len(needed.places), 'test')} that exist without the change did not pass"
+            message = (
+                f"with the change, {missing} of {counted(len(needed.places), 'test')} that exist without it did not "
+                "run or were newly skipped or xfailed"
+            )
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
     def _emptied(self, real: Mapping[str, str], needed: Required) -> set[CasePlace]:
@@ -262,8 +265,8 @@ class _Seen:
     def _add_variant(self, group: ControlGroup, ids: dict[str, list[str]]) -> list[str]:
         """Keep the outcomes of the task's own test in ``group``, and return the ids that the task uses for this test.
 
-        The test may have a new name, and an inverted copy may have the original name. The task's files may skip tests
-        by name. So if the variant with the original name was skipped or xfailed, that outcome is kept instead.
+        The test may run under a new name, and an inverted copy under the original name. The task's files may skip tests
+        by name. So if the variant with the original name was skipped or xfailed, the task's own test gets this outcome.
         """
         if not group.real:
             return []
@@ -281,15 +284,15 @@ class _Seen:
     def _weigh(self, group: ControlGroup, function: str, tests: list[str], own: list[str]) -> set[CasePlace]:
         """Return a set with the place of the control ``function``, or an empty set if none of its ``tests`` count.
 
-        The original of a control is the test of the task from which the control was copied. A test in ``tests`` counts
-        if the original passed. If the control is not a copy, the test counts if any test of the same class or module
-        passed.
+        ``tests`` are the ids under which the control ran. The original of a control is the test of the task from which
+        the control was copied. ``own`` are the ids of the original. An id in ``tests`` counts if the original passed.
+        If the control is not a copy, the id counts if any test of the same class or module passed.
 
         The cases of a parametrized control have the same order as the cases of the original, but may have other ids. If
         the numbers of cases differ, all cases count if any case of the original passed.
 
-        The place is added to ``passed`` if a test that counts has passed or is ``contradicted``. Otherwise, the place
-        is added to ``missing`` if a test that counts was skipped or xfailed. It is also added to ``missing`` if the
+        The place is added to ``passed`` if an id that counts has passed or is ``contradicted``. Otherwise, the place is
+        added to ``missing`` if an id that counts was skipped or xfailed. It is also added to ``missing`` if the
         original passed but the control did not run.
         """
         place = group.place._replace(function=function)
@@ -336,8 +339,8 @@ class _Key(NamedTuple):
 def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
     """Return the counterpart in ``tests`` of each id in ``own``, or an empty list if the lists differ in length.
 
-    ``named`` has, for each of ``tests``, the id that its counterpart should have. If ``named`` and ``own`` contain the
-    same ids, counterparts are found by these ids. Otherwise they are found by their position.
+    ``named`` are the ids in ``tests``, in the same order, but with the function name that ``own`` uses. If ``named``
+    and ``own`` contain the same ids, counterparts are found by these ids. Otherwise they are found by their position.
     """
     if sorted(own) == sorted(named):
         by_name = dict(zip(named, tests, strict=True))

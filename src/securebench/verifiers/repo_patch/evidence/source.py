@@ -24,7 +24,7 @@ self test tests pytest unittest setup teardown load skip xfail slow fast flaky l
 offline live remote integration benchmark performance external gpu cuda
 """
 _MEANINGFUL: Final = frozenset((*keyword.kwlist, *(name.lower() for name in dir(builtins)), *_MEANINGFUL_TEXT.split()))
-"""Words in a name that may make Python, a test runner or a ``conftest.py`` treat the test differently."""
+"""Words that may make Python, a test runner or a ``conftest.py`` treat a test differently if its name contains them."""
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 

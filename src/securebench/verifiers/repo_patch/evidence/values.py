@@ -124,7 +124,7 @@ def _are_apart(one: int, other: int) -> bool:
 
 
 def _other_digits(digits: str) -> list[str]:
-    """Return variants of a very large number, each with another digit at the same position.
+    """Return variants of a very large number, each with a different digit at the same position.
 
     The position is random, but it is neither the first nor the last.
     """
