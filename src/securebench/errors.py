@@ -162,7 +162,7 @@ class SecureBenchError(Exception):
 
 
 class ConfigError(SecureBenchError):
-    """An input is invalid or cannot be used, such as a pack, a tester YAML, an option or a run directory.
+    """An input, such as a pack, a tester YAML, an option or a run directory, is invalid or cannot be used.
 
     ``problems`` has the problems in file order. If there are more than ``MAX_PROBLEMS``, the last one only says how
     many are left out.

@@ -93,11 +93,12 @@ def reached(point: FaultPoint, subject: object = "") -> None:
 def install(hook: Callable[[FaultPoint, str], None] | None, in_children: str = "") -> None:
     """For tests only: call ``hook`` whenever a thread of this process reaches a fault point. ``None`` removes the hook.
 
-    ``in_children`` is Python code that supervised children run first, so that they can install a hook as well.
+    ``in_children`` is Python code that each :class:`~securebench.ipc.child.SupervisedChild` runs first. With this code,
+    a test can install a hook in the child process, too.
     """
     _hooks.call, _hooks.in_children = hook, in_children
 
 
 def code_for_children() -> str:
-    """Return the code that supervised children run first. It is empty unless a test has installed such code."""
+    """Return the code that each ``SupervisedChild`` runs first. It is empty unless a test has installed such code."""
     return _hooks.in_children

@@ -32,7 +32,10 @@ def dollars(micro: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedTokens:
-    """Input tokens that a provider read from its cache, wrote to it for some minutes, or wrote to it for an hour."""
+    """Input tokens that a provider read from its cache or wrote to its cache.
+
+    ``written`` tokens stay in the cache for a few minutes, ``written_1h`` tokens for an hour.
+    """
 
     read: int = 0
     written: int = 0

@@ -282,8 +282,8 @@ class AgentDeclaration(ProgramDeclaration):
     def supported(self) -> frozenset[str]:
         """The :data:`SETTINGS` that the declaration passes to its program.
 
-        It passes each setting that the ``when`` of an argument or variable names. It passes ``extra_arguments`` if it
-        has the placeholder.
+        These are the settings in the ``when`` of arguments and variables. ``extra_arguments`` is included if one of the
+        arguments is :data:`EXTRA_ARGUMENTS`.
         """
         items = [item for arguments in (self.arguments, *self.family_arguments.values()) for item in arguments]
         conditions = {getattr(item, "when", "") for item in (*items, *self.environment.values())}

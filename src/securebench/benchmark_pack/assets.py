@@ -67,7 +67,10 @@ class AssetDigest:
         self._lines[tuple(path.split("/"))] = _directory_line(path)
 
     def file(self, content_digest: str, *, executable: bool, below: str = "") -> None:
-        """Add the file itself, or the file at ``below`` in the directory. ``content_digest`` is its sha256 (hex)."""
+        """Add a file. ``content_digest`` is the sha256 (hex) of its content.
+
+        ``below`` is the path of the file in the directory. It is empty if the asset is a file, not a directory.
+        """
         path = self._at(below)
         self._lines[tuple(path.split("/"))] = _file_line(path, content_digest, executable=executable)
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def command(pack: Path, tasks: Path | None, *, as_json: bool) -> None:
     """Check PACK and report errors with locations.
 
-    PACK is a directory with manifest.yaml and tasks.jsonl, a manifest file, or a tester YAML. Exit code 0 if the pack
-    is valid, 1 if not.
+    PACK is a manifest file, a tester YAML, or a directory with manifest.yaml and tasks.jsonl. The exit code is 0 if the
+    pack is valid, 1 if not.
     """
     try:
         tasks_of_pack, warnings = _load(pack, tasks)

@@ -27,7 +27,7 @@ The check creates a sandbox. On a busy machine, this is slow.
 """
 
 _GRACE: Final = 0.4
-"""How many seconds the other checks have at least, after the check of the ``oci`` driver has ended.
+"""The other checks have at least this many seconds after the check of the ``oci`` driver has ended.
 
 The check that chooses a driver needs this time, because it also creates a sandbox.
 """

@@ -1,4 +1,4 @@
-"""Pack directories and files as a tar archive and unpack it: for sandbox mounts, and for files that nodes need."""
+"""Create and unpack tar archives of directories and files: for sandbox mounts, and for files that nodes need."""
 
 from __future__ import annotations
 

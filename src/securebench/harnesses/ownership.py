@@ -63,7 +63,7 @@ def chown_workspace(context: ProduceContext, directory: WritableDirectory, image
 
 
 def _is_foreign(workspace: Path) -> bool:
-    """Return whether a file may belong to another user. Also true if the tree is too large or cannot be read."""
+    """Return whether ``workspace`` has files of another user. Also true if the tree is too large or cannot be read."""
     owner = workspace.stat().st_uid
     try:
         entries = walk(workspace, TreeLimits(entries=_MAX_ENTRIES), STATUS)

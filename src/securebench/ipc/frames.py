@@ -90,7 +90,7 @@ def receive(channel: socket.socket, descriptors: int = 0, *, may_lose_descriptor
 
 
 def inherited_channel(descriptor: int, descriptors: int = 0) -> tuple[socket.socket, Frame]:
-    """Return a child process's channel to its parent, and the first frame, which holds the child's settings.
+    """Return the channel between this child process and its parent, and the first frame with the child's settings.
 
     Raises the errors of :func:`receive`, and :class:`FrameError` if the parent is gone.
     """

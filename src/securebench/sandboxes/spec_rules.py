@@ -25,7 +25,7 @@ HOSTNAME: Final = "sandbox"
 """The host name of every sandbox."""
 
 OOM_SCORE: Final = 500
-"""The ``oom_score_adj`` of a sandbox: if memory runs out, the kernel kills a sandbox before SecureBench.
+"""The ``oom_score_adj`` of a sandbox: if memory runs out, the kernel kills a sandbox rather than SecureBench.
 
 Raising the value needs no privilege. A process in a sandbox can lower its value to that of SecureBench, not further.
 """

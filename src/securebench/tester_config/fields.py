@@ -75,7 +75,7 @@ def place_from(base: Path, text: str) -> Path:
 
 
 def _resolved_path(path: Any, info: ValidationInfo) -> Any:
-    """Return a path from a file, which is relative to the file's directory, as an absolute :class:`Path`.
+    """Return the absolute :class:`Path` for a path in a file. The path is relative to the file's directory.
 
     A path that is set in Python is returned unchanged.
     """

@@ -309,7 +309,7 @@ def test_unsafe_sources_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_the_host_spares_is_not_spared() -> None:
-    """A sandbox's OOM score is at least ``OOM_SCORE``, so the kernel kills a sandbox before SecureBench."""
+    """A sandbox's OOM score is at least ``OOM_SCORE``, so the kernel kills a sandbox rather than SecureBench."""
     assert _own_oom_score() >= OOM_SCORE > 0
     spec = SandboxSpec(image=IMAGE)
     assert compile_process(spec, COMMAND, layout(spec, oom_score=200))["oomScoreAdj"] == 200

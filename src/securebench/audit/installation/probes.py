@@ -67,10 +67,10 @@ class ProbeFinding:
 class ProbeKind:
     """Probes that run together.
 
-    ``items`` maps each probe's name to the id of its catalogue entry. The id is empty if the probe belongs only
-    to entries that refer to it as ``kind/item``. ``run`` runs the probes with the given names, and may yield
-    findings of other probes, too. ``sandboxed`` kinds need a driver. A ``once`` kind tests verdicts, not the driver:
-    it runs on the first available driver only, unless the user names drivers.
+    ``items`` maps each probe's name to the id of its catalogue entry. The id is empty if the probe has no entry of its
+    own. Other entries can still list the probe as ``kind/item``. ``run`` runs the probes with the given names, and may
+    yield findings of other probes, too. ``sandboxed`` kinds need a driver. A ``once`` kind tests verdicts, not the
+    driver: it runs on the first available driver only, unless the user names drivers.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The report of an audit as plain text, and as Markdown tables for a page with markers."""
+"""The report of an audit as plain text, and as Markdown tables that go between the markers of a page."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ class _Verification:
         return PackChecks(check, header, evidence.pack, commitment)
 
     def _check_files(self, header: RunHeader) -> None:
-        """Compare the files of records and the egress logs with the digests in the header's closing section."""
+        """Compare the files that contain the records, and the egress logs, with the digests in the closing section."""
         check, closing = self.checks.files, header.closing
         if closing is None:
             return

@@ -68,7 +68,10 @@ class Reason(StrEnum):
 
 
 _PLAIN_ENDS: Final = frozenset({Reason.DONE, Reason.BROKEN, Reason.SESSION_CLOSED})
-"""Ends of an allowed connection that are not counted. Any other reason means that the proxy cut the connection."""
+"""These reasons for the end of an allowed connection are logged, but not counted.
+
+Any other reason means that the proxy cut the connection.
+"""
 
 _SHOWN: Final = 253
 

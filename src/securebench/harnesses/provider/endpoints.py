@@ -199,7 +199,7 @@ class ProviderEndpoint:
         return EgressPlan(domains=self.allowed_domains, relay=relay)
 
     def relay_plan(self, key: ProviderKey, network: HostNetwork | None = None) -> RelayPlan:
-        """Return the relay's part of the egress plan, which the gateway also uses for its own probes."""
+        """Return the relay's part of the egress plan. The gateway also uses this part for its own probes."""
         if self.budget.usd is not None and self.token_prices is None:  # the relay could not enforce it
             raise AssertionError("call priced() first")
         network = network or HostNetwork()

@@ -54,7 +54,7 @@ class AgentOutcome(StrEnum):
     DENIED = "denied"
     """The agent finished without a candidate, and its program denied tool calls."""
     REFUSED = "refused"
-    """The model refused the task, or the provider's policy stopped it. Not a crash and not a rejected key."""
+    """The model refused the task, or the provider's policy stopped the response. Not a crash and not a rejected key."""
     NOT_STARTED = "not_started"
     """The agent's program exited before any model answer, and the provider was not the cause."""
     PROVIDER_REFUSED = "provider_refused"
@@ -244,7 +244,7 @@ def _troubled(trouble: Trouble, evidence: OutcomeEvidence) -> JudgedOutcome:
 
 
 def _refused() -> JudgedOutcome:
-    message = "the model refused the task, or the provider's policy stopped it"
+    message = "the model refused the task, or the provider's policy stopped the response"
     return JudgedOutcome(AgentOutcome.REFUSED, _failure(FailureReason.AGENT_REFUSED, message))
 
 

@@ -115,7 +115,7 @@ class EventParser(ABC):
         """Process the next event. Never raises, whatever the event contains."""
 
     def _fail(self, message: Any, trouble: Trouble | None) -> None:
-        """Record an error and the provider trouble that it means."""
+        """Record an error. ``trouble`` says what was wrong with the provider, if this is known."""
         self.self_report.error = text_of(message, MAX_TEXT)
         self.self_report.trouble = trouble
         self.trajectory.add("error", text=self.self_report.error)

@@ -36,7 +36,7 @@ def _checked_reference(reference: str) -> str:
 
 
 def _image_path(path: str) -> str:
-    """Return ``path`` if it is an absolute path that images keep. Otherwise, raise the error for the field."""
+    """Return ``path`` if a recipe may use it as a path in an image. Otherwise, raise a validation error."""
     parts = path.split("/")
     if not path.startswith("/") or {"..", "."} & set(parts) or "" in parts[1:] or "\0" in path:
         raise refusal(
@@ -49,7 +49,7 @@ def _image_path(path: str) -> str:
 
 
 def _local_path(path: str) -> str:
-    """Return ``path`` if it stays inside the recipe's directory. Otherwise, raise the error for the field."""
+    """Return ``path`` if it stays inside the recipe's directory. Otherwise, raise a validation error."""
     if path.startswith("/") or ".." in path.split("/") or "\0" in path or not path.strip("/"):
         raise refusal("path-unsafe", "must be a relative path inside the recipe's directory, without '..'")
     return path

@@ -71,7 +71,10 @@ def is_image_archive(pieces: Iterable[bytes], what: str, limits: ArchiveLimits) 
 
 
 class TarFiles:
-    """The files of a tar archive. It is read once and completely, and files with known names are stored as blobs."""
+    """The files of a tar archive.
+
+    The archive is read once and completely. Files with names that image archives use are stored as blobs.
+    """
 
     def __init__(self, pieces: Iterable[bytes], what: str, incoming: Incoming, limits: ArchiveLimits) -> None:
         self.what = what

@@ -17,8 +17,9 @@ COUNT: Final = 65536
 
 
 def tree_shift() -> int:
-    """Return what is added to each owner id of an image when it is unpacked: :data:`SHIFT` for root, 0 for other users.
+    """Return the number that is added to each owner id when this process unpacks an image.
 
-    Other users cannot change the owner of a file, so they own all files of a tree.
+    If the process runs as root, the number is :data:`SHIFT`. Otherwise it is 0: only root can change the owner of a
+    file, so any other user owns all files of a tree.
     """
     return SHIFT if os.geteuid() == 0 else 0

@@ -60,8 +60,8 @@ class Origin:
 class Listed:
     """An image of the index. ``reference`` is empty if the image has no name.
 
-    ``pending`` is the name of the import's work directory. It is empty once the import has named the image, or has
-    decided to keep it without a name.
+    ``pending`` is the name of the import's work directory. ``pending`` becomes empty when the import names the image,
+    or decides to keep the image without a name.
     """
 
     manifest: Descriptor

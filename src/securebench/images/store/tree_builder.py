@@ -51,7 +51,7 @@ _IMAGE_ERRORS: Final = frozenset(
 class TreeWalk(Resolver):
     """Opens directories below ``root`` and creates missing ones.
 
-    ``new`` contains the real paths of entries that the current layer created, and of directories that were entered for
+    ``new`` contains the real paths of entries that the current layer created, and of directories that were opened for
     this layer. This class adds only the directories. A link in a path is followed if the current layer created it.
     A link of a layer below is replaced with a directory. ``made(path)`` is called for each directory that is created.
     """
@@ -127,7 +127,7 @@ class TreeBuilder:
         self._limits = limits
         self._directories: dict[bytes, _Attributes] = {b"": _Attributes()}
         self._new: set[bytes] = set()
-        """Real paths of entries that the current layer created, and of directories that were entered for this layer."""
+        """Real paths of entries that the current layer created, and of directories that were opened for this layer."""
         self._walk = TreeWalk(root, self._new, self._note_made)
         self._what = ""
         self.unpacked = Unpacked()

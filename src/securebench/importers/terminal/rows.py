@@ -140,8 +140,8 @@ def _row(task: TerminalTask, image: str, workdir: str, checker_image: str) -> Im
 def _command(task: TerminalTask, workdir: str) -> list[str]:
     """Return the checker's command.
 
-    Python then ignores modules in the workspace. If the task's verifier script used uv, Python also ignores the image's
-    packages.
+    ``-I`` makes Python ignore modules in the workspace. If the task's verifier script used uv, ``-S`` makes Python
+    ignore the image's packages, too.
     """
     isolation = ["-I", "-S"] if read_script(task.script).own_environment else ["-I"]
     return ["python3", *isolation, f"{workdir}/{_INPUTS}/run_tests.py"]

@@ -263,10 +263,10 @@ class _Forms:
     def _longest_at(self, squeezed: str, start: int) -> str:
         """Return the longest form that starts at ``start``, or an empty string.
 
-        A head is the first :data:`_HEAD` characters of a form. ``_shorter`` leads from each head to its longest prefix
-        among the heads. The search begins at the last head that does not sort after the text at ``start``, and then
-        follows ``_shorter``. It finds every head that is a prefix of the text, the longest first: all heads that sort
-        between such a prefix and the text begin with this prefix.
+        A head is the first :data:`_HEAD` characters of a form. The heads are sorted. ``_shorter`` leads from each head
+        to the longest other head with which it begins. The search starts at the last head that does not sort after the
+        text at ``start``, and then follows ``_shorter``. The search finds every head with which the text begins, the
+        longest first: all heads that sort between such a head and the text begin with the same head.
         """
         window = squeezed[start : start + _HEAD]
         at = bisect_right(self._heads, window) - 1

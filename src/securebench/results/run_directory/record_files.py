@@ -234,7 +234,7 @@ class RecordFiles:
             self._refuse(damaged(f"{trial} was not planned", self._location(line)))
 
     def _require_closing(self) -> None:
-        """Refuse the records of a closed run if they do not match its closing or the journal ends in a partial line."""
+        """Refuse a closed run's records if they do not match its closing, or if the journal ends in a partial line."""
         closing = self._header.closing
         problems = closing.differences(self.tally, self._header.planned) if closing else []
         if closing is None or not (problems or self._torn):

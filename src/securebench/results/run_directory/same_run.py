@@ -117,8 +117,9 @@ def _limit(decisive: Mapping[str, Any]) -> float:
 def _without_growth(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return both ``decisive`` parts, changed so that growth of the run is not a difference.
 
-    If ``now`` has more trials, or a higher task limit or none, ``then`` gets the value of ``now``. Builds of the agent
-    program that only one part has are removed.
+    A higher number of trials in ``now`` replaces the number in ``then``. A higher task limit in ``now`` replaces the
+    limit in ``then``. If ``now`` has no limit, the limit is removed from ``then``. Builds of the agent program are
+    removed if only one part has them.
     """
     if _trials(now) > _trials(then):
         then = {**then, "trials": now["trials"]}

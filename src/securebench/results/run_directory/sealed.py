@@ -109,7 +109,7 @@ def _files(archive: TarReader, kind: CandidateKind) -> tuple[SealedFile, ...]:
     members = iter(archive)
     files = tuple(_file(member, kind) for member in islice(members, LIMITS.entries))
     if next(members, None) is not None:
-        raise ImageError(f"more than {LIMITS.entries} entries", code="image-too-large")
+        raise ImageError(f"it has more than {LIMITS.entries} entries", code="image-too-large")
     return files
 
 

@@ -4,14 +4,14 @@
   cgroups.
 * **runc** reads the seccomp profile as text and compiles it each time. As root it creates its own cgroups.
 * **runsc** (gVisor) is a kernel in user space, without a network. Like crun, it is started in the sandbox's cgroups.
-  Its network stack does not see sockets that listen in its network namespace. To use the host's stack, the user who
-  starts runsc would have to be mapped into the sandbox. Root is never mapped. So runsc does not support forwarded
-  ports.
+  Its network stack does not see sockets that listen in its network namespace. runsc could use the host's network
+  stack only if the user who starts runsc were mapped into the sandbox. Root is never mapped, so runsc does not support
+  forwarded ports.
 
 The standard streams belong to the sandbox, so a runtime writes its messages to a log. If the log contains an error, the
-command never ran, whatever the runtime's exit code is. There is one exception: if the container exits just then, the
-log may contain an error although the command ran. The runtime writes the pid of the started process to another file,
-next to the log.
+command never ran, whatever the runtime's exit code is. There is one exception: if the container exits while the runtime
+starts a command in it, the log may contain an error although the command ran. The runtime writes the pid of the started
+process to another file, next to the log.
 """
 
 from __future__ import annotations

@@ -336,7 +336,7 @@ class PersistentOciSandbox(OciSandbox):
         """Return ``None``: commands run in this sandbox's own container, never in a warm one."""
 
     def kill(self) -> None:
-        """Ask the supervisor to kill the container. Do not wait for it."""
+        """Ask the supervisor to kill the container, and return without waiting for its end."""
         super().kill()
         self._handle.kill()
 

@@ -1,4 +1,6 @@
-"""The protocol between a driver and its supervisor, which both import. This module uses only the standard library.
+"""The protocol between a driver and its supervisor.
+
+Both import this module. It uses only the standard library.
 
 The protocol uses :mod:`~securebench.ipc.frames` on three kinds of channel:
 
@@ -64,7 +66,7 @@ class SupervisorSettings:
     * ``inner_groups``: the runtime creates its own cgroups within those of a container, in every hierarchy.
     * ``unreadable``: the programs that are mounted in sandboxes belong to ``owner``, and are executable but not
       readable.
-    * ``locks_root``: root file systems are mounted without devices and set-id programs.
+    * ``locks_root``: root file systems are mounted ``nosuid`` and ``nodev``.
     * ``pooled``: cgroups are created before they are needed.
     """
 
@@ -126,9 +128,9 @@ def read_request(descriptor: int) -> tuple[dict[str, Any], bytes]:
 
 
 def tmpfs_bounds(size: int) -> tuple[str, str]:
-    """Return the mount options that limit a tmpfs to ``size`` bytes of content and one file per 4 KiB (at least 1,024).
+    """Return the mount options that limit the content of a tmpfs to ``size`` bytes, and its number of files.
 
-    Empty files use kernel memory, which only a cgroup would limit otherwise. The maximum number of them uses about a
-    quarter of ``size``.
+    One file is allowed for each 4 KiB of ``size``, but at least 1,024 files. The number is limited because even an
+    empty file uses about 1 KiB of kernel memory.
     """
     return f"size={size}", f"nr_inodes={max(_LEAST_INODES, size // _BYTES_PER_INODE)}"

@@ -110,7 +110,7 @@ class Target:
         self.close()
 
     def _start_victim(self) -> subprocess.Popen[bytes]:
-        """Start the victim process. If this process is root, the victim runs as nobody."""
+        """Start the victim process. If SecureBench runs as root, the victim runs as nobody."""
         user, group = UNPRIVILEGED_USER if os.getuid() == 0 else (None, None)
         victim = subprocess.Popen(  # noqa: S603 - a fixed program
             [_VICTIM, "600"],

@@ -33,7 +33,7 @@ class ConformanceError(AssertionError):
 
 
 def require(truth: object, what: str) -> None:
-    """Raise :class:`ConformanceError` with the message ``what`` unless ``truth``, even under ``python -O``."""
+    """Raise :class:`ConformanceError` with the message ``what`` if ``truth`` is false, even under ``python -O``."""
     if not truth:
         raise ConformanceError(what)
 

@@ -1,4 +1,4 @@
-"""Answer requests, independent of connections: choose the script, the answer and the fault."""
+"""Answer requests: choose the script, the answer and the fault. This module does not handle connections."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ KEPT_OUTPUT_BYTES: Final = 8 * 1024
 START_SECONDS: Final = 60.0
 """How long Python may take to start, on a busy machine. This is not part of the candidate's time limit."""
 _MOST_TASKS: Final = 256
-"""The maximum number of tasks in one sandbox. They share the memory layout of the interpreter and its hash seed."""
+"""The maximum number of tasks in one sandbox. They share the interpreter's memory layout and hash seed."""
 _KEPT_SECONDS: Final = 3600.0
 """How long a sandbox may be kept. After that, its driver ends it, even if this process hangs."""
 _CHECK_SECONDS: Final = 5.0

@@ -61,7 +61,8 @@ _PREFIX: Final = "| "
 _MARKS: Final = 500
 """The maximum number of bytes that a prompt has in addition to its texts and the quoted response.
 
-These are the lines around the quotation, and one byte for each token that a chat format adds to two messages.
+They are needed for the lines around the quotation, and for the tokens that a chat format adds to two messages. Each of
+these tokens counts as one byte.
 """
 _ZERO_WIDTH_JOINERS: Final = "\u200c\u200d"
 """Invisible characters that are not escaped, because the spelling of some languages needs them."""

@@ -91,7 +91,7 @@ def _require_evidence(request: RepoPatchRequest, tree: FileTree) -> None:
 def _starts(request: RepoPatchRequest) -> tuple[list[str], list[str], list[str]]:
     """Return what the command needs: programs, Python modules, and the argv of the Python that must find the modules.
 
-    A program inside the repository is not included because the candidate's change may create it.
+    A program inside the repository is left out, because the candidate's change may create it.
     """
     found = words(request.command)
     program = found[0] if found else ""

@@ -13,13 +13,13 @@ found, as JSON on its last line. The host compares the two states.
 
 If the checker starts programs of the candidate, they run as the checker's user. The sandbox is persistent, so its
 first process is not the checker. In an ephemeral sandbox, the checker would be the first process, and a program that
-takes over that process decides the exit code. A program of the candidate can still do to the checker what any process
-can do to another process of the same user, unless the checker prevents this (``prctl(PR_SET_DUMPABLE, 0)``). See
-docs/how-to/write-a-checker.md.
+took over that process would decide the exit code. A program of the candidate can still do to the checker what any
+process can do to another process of the same user, unless the checker prevents this (``prctl(PR_SET_DUMPABLE, 0)``).
+See docs/how-to/write-a-checker.md.
 
-What a checker prints is not recorded, because it may contain evaluation inputs, and redaction does not recognize every
-part of them (F13 in docs/explanation/security.md). The exit code is recorded, so a checker can use it to report what
-was wrong.
+Records do not contain what a checker prints. Its output may contain evaluation inputs, and redaction does not recognize
+every part of them (F13 in docs/explanation/security.md). With ``--keep-verifier-output``, the output is kept in files
+beside the records. The exit code is recorded, so a checker can use it to report what was wrong.
 """
 
 from securebench.verifiers.terminal_task.verifier import TerminalTaskVerifier

@@ -91,9 +91,10 @@ class WorkspaceLinks:
         return path[len(self.root) + 1 :] if path.startswith(self.root + b"/") else None
 
     def _is_plain(self, path: bytes) -> bool:
-        """Return whether ``path`` is in or above the workspace. The links in ``path`` must already be resolved.
+        """Return whether ``path`` is in or above the workspace.
 
-        If the result is ``True``, ``path`` itself is not a link.
+        The workspace's links in ``path`` must already be resolved. If the result is ``True``, ``path`` is not a link.
+        Otherwise, ``path`` may be a link of the image or of the kernel.
         """
         return self.below_root(path) is not None or self.root.startswith(path + b"/")
 

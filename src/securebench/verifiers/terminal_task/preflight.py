@@ -72,9 +72,9 @@ def require_startable(request: CheckRequest, view: VerifierView, context: Verify
 
 
 def necessary_command(argv: Sequence[str]) -> list[str]:
-    """Return the words of the command without which a checker cannot exit with 0.
+    """Return the words of the command that must start if the checker is to exit with 0.
 
-    Returns an empty list if it is uncertain which command that is.
+    Returns an empty list if it is uncertain which command must start.
 
     A shell line is read only if it is a single command of plain words, because functions, here-documents, assignments
     and other shell features can turn any name into a program.

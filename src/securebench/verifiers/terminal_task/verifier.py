@@ -35,7 +35,7 @@ class TerminalTaskVerifier(Verifier):
 
     Metadata: ``verifier``, ``version``, ``phase`` (``request``, ``policy``, ``workspace``, ``check``, ``state``,
     ``verdict``), ``reason``, ``image_id``, ``timeout_seconds``, ``exit_code`` of the checker, its ``capabilities`` if
-    it has any, and ``duration_seconds``. The checker's output is not kept.
+    it has any, and ``duration_seconds``. The metadata do not contain the checker's output.
     """
 
     family = "terminal_task"

@@ -199,7 +199,7 @@ def _is_taken_back(phrase: tuple[str, ...], text: str) -> bool:
 
 
 def _denies(spoken: tuple[str, ...], at: int) -> bool:
-    """Return whether the word at this position denies the words after it or begins a contrast: ``rather than``."""
+    """Return whether the word at this position denies the words after it, or begins a contrast (``rather than``)."""
     word, previous = _look(spoken[at]), _look(spoken[at - 1]) if at else ""
     return word in NEGATIONS | CONTRASTS or (word == "than" and previous in {"rather", "other"})
 

@@ -160,7 +160,7 @@ def _equal(answer: str, choices: Sequence[str]) -> frozenset[int]:
 def _by_label(answer: str, choices: Sequence[str]) -> frozenset[int]:
     """Return the choice in ``It is option B`` or ``B: text of B``. Empty if other text surrounds the label.
 
-    A capital letter is a label anywhere among filler. A small letter is a label only if nothing but filler precedes it.
+    Filler may precede and follow a capital letter. Filler may precede a small letter, but must not follow it.
     """
     labels = choice_labels(len(choices))
     whole = {word for choice in choices if len(words(choice)) == 1 for word in words(choice)}

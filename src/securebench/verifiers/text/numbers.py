@@ -191,7 +191,10 @@ def is_rounded(lead: str, answer: str) -> bool:
 
 
 def _rounded(step: re.Match[str]) -> str:
-    """Return the rounded number of a step that rounds to fewer decimals. Other steps are returned unchanged."""
+    """Return the second number of ``step``, a match of ``_ROUNDING``, if it rounds the first to fewer decimals.
+
+    Otherwise, return the whole text of the match.
+    """
     exact, result = parse_number(step[1]), parse_number(step[2].rstrip(".,"))
     decimals = [len(number.partition(".")[2]) for number in (step[1], step[2].rstrip(".,"))]
     near = exact and result and abs(exact.value - result.value) * 10 ** decimals[1] < 1

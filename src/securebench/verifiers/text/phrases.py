@@ -123,7 +123,7 @@ class _Token:
 
     @property
     def ends(self) -> str:
-        """The punctuation after it."""
+        """The punctuation after the word."""
         return self.written[len(self.written.rstrip(".,;:!?)" + _QUOTES)) :]
 
     @property

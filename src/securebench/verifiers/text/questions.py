@@ -102,7 +102,7 @@ class Question:
 
     @cached_property
     def _periods(self) -> frozenset[str]:
-        """The periods that adjectives in the question name, such as ``month`` for ``monthly``."""
+        """The periods for the adjectives in the question, such as ``month`` for ``monthly``."""
         return frozenset(PERIODS[word] for word in self.words if word in PERIODS)
 
     @cached_property
@@ -169,7 +169,7 @@ class Question:
         return dated or repeated or word in self._asked or self.is_silent(word)
 
     def _is_for_each(self, word: str, rest: list[str]) -> bool:
-        """Return whether ``word`` and the next word repeat a rate of the question, such as ``each ticket``."""
+        """Return whether ``word`` and the next word repeat the question's rate: ``each ticket`` for ``per ticket``."""
         return word in RATES and any((rate, *rest[:1]) in {*pairwise(self.asking)} for rate in RATES)
 
     def _without_rates(self, after: list[str]) -> list[str]:

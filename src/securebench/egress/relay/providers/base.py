@@ -33,7 +33,7 @@ _REFERENCES: Final = frozenset(
 
 _MAX_OUTPUT_FIELDS: Final = ("max_output_tokens", "max_completion_tokens", "max_tokens")
 _MOST_TOKENS: Final = 10**9
-"""The largest plausible number of tokens, far more than one answer can have."""
+"""The largest plausible number of tokens. No answer has nearly as many."""
 
 _HEADERS: Final = frozenset({b"accept", b"user-agent"})
 

@@ -207,7 +207,10 @@ class _Checks:
         self._items = _ITEMS | _PROVIDER_ITEMS if provider_tools else _ITEMS
 
     def tools(self, given: JsonValue) -> None:
-        """Check the tools of a request, a namespace or an input item. With newer models, tools are in the input."""
+        """Check the tools of a request or an input item, and the tools that a ``namespace`` tool contains.
+
+        With newer models, agents may send tools in the input.
+        """
         for tool in objects(given, "tools"):
             kind = kind_of(tool, "")
             if kind == _GROUP:

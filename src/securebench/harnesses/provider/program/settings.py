@@ -73,7 +73,7 @@ class AgentSettings:
     def identity(self) -> dict[str, JsonValue]:
         """Return the settings for the run's identity.
 
-        Of a file, they contain only the size and digest. Of the variables of MCP servers, they contain only the names.
+        Each file is represented only by its size and digest, and each variable of an MCP server only by its name.
         """
         given: dict[str, JsonValue] = {
             kind: list(value) if isinstance(value, tuple) else value

@@ -114,7 +114,7 @@ class _ImageEntry:
     def has(self, member: Member, status: os.stat_result) -> bool:
         """Return whether the entry has the mode and owner of ``member``.
 
-        If ``shift`` is 0, only the modes are compared: the image was then unpacked without its owners.
+        If ``shift`` is 0, only the modes are compared, because the image was unpacked without its owners.
         """
         owner = (_inner(status.st_uid, self._shift), _inner(status.st_gid, self._shift))
         return stat.S_IMODE(status.st_mode) == member.mode and (owner == (member.uid, member.gid) or not self._shift)

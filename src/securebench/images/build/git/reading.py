@@ -89,7 +89,7 @@ class _Reading:
             return
         mode = FILE if mode == _GROUP_WRITABLE else mode
         if mode not in {FILE, EXECUTABLE, LINK}:
-            raise unusable(self._what, f"{printable_name(path)!r} has the mode {mode:o}")
+            raise unusable(self._what, f"{printable_name(path)!r} has the unsupported mode {mode:o}")
         data = self._objects.read(wanted, b"blob")
         self._bytes += len(data)
         if len(self._files) >= MAX_FILES or self._bytes > MAX_BYTES:

@@ -132,7 +132,7 @@ class SupervisedContainer:
         self.processes.add(process)
 
     def oom_kills(self) -> OomKills:
-        """Return how many out-of-memory kills the container's cgroup has counted. Without a cgroup, all are 0."""
+        """Return the counts of out-of-memory kills from the container's cgroup. Without a cgroup, both counts are 0."""
         group = self._group
         return OomKills() if group is None else OomKills(group.out_of_memory_kills(), group.kills_at_limit())
 

@@ -191,7 +191,7 @@ class RuntimeProcess:
         return self._started_pid() > 0
 
     def has_ended(self) -> bool:
-        """Whether the started process has exited with all its threads, but its runtime has not exited yet."""
+        """Whether the started process has exited with all its threads while its runtime still runs."""
         return self.has_started() and not self.is_adopted and _is_dead(self._started_pid())
 
     def _started_pid(self) -> int:

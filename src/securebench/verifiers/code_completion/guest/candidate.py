@@ -232,7 +232,7 @@ class CandidatePeer(Peer):
         return class_shape(value, number)
 
     def sent(self, *, arrives: bool) -> None:
-        """Record whether the other side receives the classes that were described last."""
+        """Record whether the other side receives the descriptions of classes in the last message."""
         if self._describing:
             self._described |= self._describing if arrives else set()
             self._describing = set()

@@ -6,9 +6,9 @@ kind       contents
 class      number, name, family, trait, operators, fields, flags, names, and the base classes
 enum       number, name, name of the base in ``enum``, name of the members' plain type, whether the class defines
            ``__str__``, and each member's name followed by its value
-member     class, name, value
-mine       number, class and, for a dataclass or a container, the values of its fields or its contents
+member     class, name, value: a member of an enum
 frozen     number, class, value: an object whose class extends an immutable plain type
+mine       number, class, and the field values of a dataclass or the contents of a container: any other object
 =========  ===========================================================================================================
 
 The family of a class is ``object``, ``error`` or the name of the plain type that the class extends. The trait is

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 START = b"T"
-"""Host to the tests' side: a task begins. The payload is a random number and, in four bytes, a number of seconds.
+"""Host to the tests' side: a task begins. The payload is a random number and, in four bytes, a time limit in seconds.
 
-If this number is 0, the process runs the task itself. Otherwise, it may fork a process for the task (``forks.py``). The
-number is then the time limit of that process.
+If the time limit is 0, the process runs the task itself. Otherwise, it may fork a process for the task (``forks.py``).
+The time limit then applies to the forked process.
 """
 NONCE_BYTES = 16
 HELLO = b"H"

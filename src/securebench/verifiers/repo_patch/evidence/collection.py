@@ -46,14 +46,12 @@ class Required:
 def required(
     reported: ReportedTests | None, files: Mapping[str, bytes], adapter: Adapter, *, usual_names: bool
 ) -> Required:
-    """Return the tests that must pass.
+    """Return the tests that must pass: the collected tests, and the tests in files that were not loaded.
 
-    These are the tests ``reported`` for the repository without the candidate's change, and the tests in files that were
-    not loaded.
-
-    If the tests could not be collected, ``reported`` is ``None``, and no file counts as loaded. ``files`` are the
-    sources of the task's test files by path. The sources of files that were not loaded are searched for tests, but only
-    if the tests have the runner's usual names (``usual_names``) and the command does not select single tests.
+    ``reported`` contains the tests that were collected without the candidate's change. If the tests could not be
+    collected, ``reported`` is ``None``, and no file counts as loaded. ``files`` are the sources of the task's test
+    files by path. The sources of files that were not loaded are searched for tests, but only if the tests have the
+    runner's usual names (``usual_names``) and the command does not select single tests.
     """
     known = {place for test in (reported.collected if reported else ()) if (place := adapter.place(test)) is not None}
     unloaded = None if reported is None else [name.partition("::")[0] for name in reported.unloaded]

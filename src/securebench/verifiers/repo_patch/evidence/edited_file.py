@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.words import NameMaker
 
 MAX_PLAIN: Final = 2
-"""At most this number of groups in one file get tests that always fail.
+"""At most this number of test groups in one file get tests that always fail.
 
-A group is the file's functions, or one of its classes. Each of these groups gets one such test. If the file has no
-other controls, each of these groups gets ``MAX_PLAIN`` such tests instead.
+All tests outside of classes are one group. The tests of each class are another group. One such test is added to each
+chosen group, or ``MAX_PLAIN`` tests if the file has no other controls.
 """
 
 _RANDOM = secrets.SystemRandom()
@@ -42,7 +42,7 @@ _UNFIT: Final = frozenset(_UNFIT_TEXT.split())
 """Decorators of tests that may pass for reasons other than their assertions, or that must not be duplicated."""
 
 _RENAMED: Final = frozenset(("expand", "parameterized", "data", "file_data"))
-"""Decorators of tests that run under other names. Such tests get no variants."""
+"""Decorators of tests that do not run under the names of their functions. Such tests get no variants."""
 
 _OWN_SOURCE = re.compile(r"getsource|lineno|currentframe|_getframe|linecache|inspect\.stack|stacklevel|__line__")
 """Signs that a module inspects its own source lines. New functions outside of classes are then added at its end."""

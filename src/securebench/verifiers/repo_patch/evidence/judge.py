@@ -114,8 +114,8 @@ class Judge:
         evidence.update({"collected": len(needed.places), "collection": needed.state, "vanished": missing})
         if missing:
             message = (
-                f"with the change, {missing} of {counted(len(needed.places), 'test')} that exist without it did not "
-                "run or were newly skipped or xfailed"
+                f"of {counted(len(needed.places), 'test')} found without the change, {missing} did not run with the "
+                "change, or were newly skipped or xfailed"
             )
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 

@@ -39,9 +39,10 @@ class Edit:
 
 
 class ModuleSource:
-    """A module that this Python can parse.
+    """The source of a module, for editing.
 
-    Raises ``ValueError``, ``SyntaxError``, ``RecursionError`` or ``MemoryError`` if the module cannot be edited.
+    Raises ``ValueError``, ``SyntaxError``, ``RecursionError`` or ``MemoryError`` if this Python cannot parse the
+    module, or if the module cannot be edited.
     """
 
     def __init__(self, content: bytes) -> None:

@@ -21,7 +21,7 @@ MOST: Final = 16
 
 _RANDOM = secrets.SystemRandom()
 _SPAN: Final = math.log(40)
-"""The width of the logarithmic window from which the numbers for one place are drawn.
+"""The width of the logarithmic window from which the alternatives to an expected number are drawn.
 
 The end of the window is about 40 times its start.
 """
