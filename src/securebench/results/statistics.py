@@ -82,8 +82,8 @@ def pass_at_1(results: Iterable[TaskResult]) -> Estimate | None:
 
     The interval is Wilson's for an effective sample size: the number of independent trials whose pass rate would have
     the same variance as the mean of the tasks' pass rates. This size is at least the number of tasks and at most the
-    number of trials; if all tasks have the same rate, it is the number of tasks. With one trial per task, this is
-    exactly Wilson's interval. Source: N. Dean and M. Pagano, Journal of Survey Statistics and Methodology 3 (2015),
+    number of trials. If all tasks have the same rate, the size is the number of tasks. With one trial per task, the
+    interval is exactly Wilson's. Source: N. Dean and M. Pagano, Journal of Survey Statistics and Methodology 3 (2015),
     484-503.
     """
     scored = [result for result in results if result.scored]

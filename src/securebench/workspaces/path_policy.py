@@ -32,7 +32,10 @@ def require_visible(resource: Resource, component: Component) -> None:
 
 
 def value_path(resource: Resource) -> str:
-    """Return the path of the value of ``resource``. Raises :class:`PathPolicyError` for an invalid file name."""
+    """Return the path of the JSON file that gets the value of ``resource``.
+
+    Raises :class:`PathPolicyError` if the resource's name cannot be a file name.
+    """
     name = f"{resource.name}.json"
     if fault := "contains a '/'" if "/" in name else relative_path_fault(name):
         raise PathPolicyError(

@@ -58,7 +58,7 @@ def _timed(attempt: Callable[[], ProbeFinding]) -> ProbeFinding:
 def seal_trees(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
     """For each trap, seal a workspace that contains it.
 
-    Workspaces are sealed one after the other, because each attempt changes the working directory.
+    Workspaces are sealed one after the other, because this process changes its working directory for each of them.
     """
     before = os.getcwd()  # noqa: PTH109 - a string is enough to change back
     places = context.scratch / "trees"

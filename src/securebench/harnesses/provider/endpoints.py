@@ -54,9 +54,10 @@ class ProviderFacts:
     key_names: tuple[str, ...]
 
     def with_auth(self, auth: str | None) -> ProviderFacts:
-        """Return the facts for a key of the form ``auth``. The variables for keys of that form are read first.
+        """Return the facts for a key of the form ``auth``: the variables for keys of this form come first.
 
-        Raises :class:`ConfigError` (``auth-unfit``) if ``auth`` is ``azure`` and Azure does not have the API.
+        Raises :class:`ConfigError` (``auth-unfit``) if ``auth`` is ``azure`` and Azure does not have this provider's
+        API.
         """
         if auth == KeyForm.AZURE and self.provider not in _AZURE_APIS:
             raise ConfigError(

@@ -23,7 +23,7 @@ _UNSURE: Final = frozenset("[]\\")
 BASE_IMAGE_PREFIX: Final = "securebench/python:"
 """The prefix of the names of SecureBench's base images.
 
-A base image that is built from Debian packages has no commands ``pip`` and ``python``.
+A base image that is built from Debian packages has no ``pip`` and no ``python`` command.
 """
 
 _PROGRAMS: Final[Mapping[str, re.Pattern[str]]] = {

@@ -35,7 +35,7 @@ MAX_PARTS: Final = 6
 MAX_RIVALS: Final = 10
 """The maximum number of rivals of an answer, and of lines in a list of guesses.
 
-A rival is a different answer, after another cue. An answer with more rivals is marked as contradicted.
+A rival is a different answer after another cue. An answer with more rivals is marked as contradicted.
 """
 
 MAX_LISTED_WORDS: Final = 3

@@ -106,5 +106,5 @@ def test_a_task_may_require_evidence_for_each_test(tmp_path: Path) -> None:
     assert (plain.reason, plain.evidence["kind"]) == (None, "exit_code")
     strict = Here(files, without=("controls",), test_by_test=True).judge(tmp_path / "strict")
     assert strict.reason is FailureReason.NO_VERDICT
-    assert "the task requires such evidence" in strict.message
+    assert "'tests.require' is 'test_by_test'" in strict.message
     assert Here(files, test_by_test=True).judge(tmp_path / "controls").reason is None

@@ -228,7 +228,7 @@ class Exchange:
             raise MalformedError(type(error).__name__) from error
 
     def _unpack_heap(self, heap: list[list[Any]]) -> None:
-        """Make the objects of a message. Objects that can be empty are made first, and filled at the end."""
+        """Make the objects of a message. Objects that can be filled later, such as lists, are made empty first."""
         begun: list[tuple[int, str, list[Any]]] = []
         for number, kind, contents in heap:
             known = self._objects.get(number)

@@ -221,7 +221,10 @@ class PytestAdapter(Adapter):
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables that the runner needs. Without the launcher, ``PYTHONPATH`` names the reporter's directory."""
+        """Variables that the runner needs.
+
+        If the task's command is not ``python -m pytest``, ``PYTHONPATH`` names the directory of the reporter.
+        """
         return NO_BYTECODE if self.module else {**NO_BYTECODE, "PYTHONPATH": GUEST}
 
     @property

@@ -30,7 +30,10 @@ STRONG: Final = 3
 """The strength of an inversion that cannot be recognized: it uses another plausible expected value."""
 
 SAME_TYPE: Final = 2
-"""The strength of an inversion that uses another value of the same type. It detects objects that equal everything."""
+"""The strength of an inversion that expects another value of the same type.
+
+Such an inversion detects objects that equal everything.
+"""
 
 _SWALLOWS_DOUBLING = re.compile(r"\binf|infinity|\bnan\b|\boo\b|[\d.]e\+?\d\d", re.IGNORECASE)
 """Signs that the module uses numbers, such as infinity, that stay the same when they are doubled or increased."""

@@ -40,8 +40,8 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
         def begin(self) -> None:
             """Send the first fingerprint.
 
-            The fingerprint was taken before the plugins of pytest were loaded. If no code of the repository is loaded
-            yet, update the fingerprint first, so that it includes changes by plugins.
+            The fingerprint was taken when the reporter was made. If no code of the repository is loaded yet, update the
+            fingerprint first, so that it includes changes by plugins.
             """
             own = order["repository"].rstrip("/") + "/"
             files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
