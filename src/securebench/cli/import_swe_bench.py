@@ -112,14 +112,14 @@ def _locked(options: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _records(source: str, refusals: Refusals) -> Sequence[tuple[SourceLocation, Any]]:
-    from securebench.importers.sources import is_url, opened, read_document, shown
+    from securebench.importers.sources import is_url, opened, read_document
     from securebench.importers.swe_bench.parquet import parquet_records
     from securebench.importers.swe_bench.records import json_lines
 
     if not is_url(source) and source.endswith(".parquet"):
         return [*parquet_records(Path(source))]
-    with opened(source) as stream:
-        return [*json_lines(read_document(stream, shown(source)), shown(source), refusals.add)]
+    with opened(source) as (stream, name):
+        return [*json_lines(read_document(stream, name), name, refusals.add)]
 
 
 def _made(

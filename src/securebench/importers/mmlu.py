@@ -19,7 +19,6 @@ from securebench.importers.sources import (
     is_url,
     opened,
     read_document,
-    shown,
     source_name,
     tar_document,
     tar_documents,
@@ -60,8 +59,7 @@ def mmlu_document(source: str, subject: str, split: str) -> tuple[str, bytes]:
     file_name = f"{subject}_{split}.csv"
     if not is_url(source) and Path(source).is_dir():
         source = str(_in_directory(Path(source), file_name, split))
-    name = shown(source)
-    with opened(source) as stream:
+    with opened(source) as (stream, name):
         if is_tar(stream):
             return tar_document(stream, name, file_name)
         return source_name(source) if is_url(source) else source, read_document(stream, name)
@@ -73,26 +71,24 @@ def all_documents(source: str, split: str) -> list[tuple[str, str, bytes]]:
     ``source`` is a directory or tar archive. Raises :class:`ConfigError` as :func:`mmlu_document` does, and
     ``import-row-invalid`` for a file whose name contains no subject.
     """
-    ending, shown_source = f"_{split}.csv", shown(source)
+    ending, name = f"_{split}.csv", source
     if not is_url(source) and Path(source).is_dir():
         found = [(path.name, str(path), path.read_bytes()) for path in _all_in_directory(Path(source), split)]
     else:
-        with opened(source) as stream:
+        with opened(source) as (stream, name):
             if not is_tar(stream):
-                message = f"{shown_source} is a single file; to import all subjects, pass a directory or a tar archive"
+                message = f"{name} is a single file; to import all subjects, pass a directory or a tar archive"
                 raise ConfigError(message, code="import-file-missing")
-            members = tar_documents(stream, shown_source, lambda name: name.endswith(ending))
-            found = [(PurePosixPath(name).name, f"{shown_source}!{name}", data) for name, data in members]
-    subjects = {file_name.removesuffix(ending): (name, data) for file_name, name, data in found}
+            members = tar_documents(stream, name, lambda file_name: file_name.endswith(ending))
+            found = [(PurePosixPath(path).name, f"{name}!{path}", data) for path, data in members]
+    subjects = {file_name.removesuffix(ending): (place, data) for file_name, place, data in found}
     if "" in subjects:
         hint = f"rename or remove the file: its name must be <subject>{ending}"
         raise bad_record(SourceLocation(subjects[""][0]), "the name of this file contains no subject", hint)
     if len(subjects) < len(found):
-        raise ConfigError(
-            f"{shown_source} contains more than one file for the same subject", code="import-file-ambiguous"
-        )
+        raise ConfigError(f"{name} contains more than one file for the same subject", code="import-file-ambiguous")
     if not subjects:
-        raise ConfigError(f"{shown_source} contains no file named <subject>{ending}", code="import-file-missing")
+        raise ConfigError(f"{name} contains no file named <subject>{ending}", code="import-file-missing")
     return [(subject, *subjects[subject]) for subject in sorted(subjects)]
 
 

@@ -49,30 +49,28 @@ def is_url(source: str) -> bool:
     return source.lower().startswith(("http://", "https://"))
 
 
-def shown(source: str) -> str:
-    """Return a path or URL for messages: a URL without user name, password and query, which may be secret."""
-    return without_password(source).partition("?")[0] if is_url(source) else source
-
-
 def source_name(source: str) -> str:
     """Return the last part of a path or URL."""
     return PurePosixPath(source.split("?", 1)[0] if is_url(source) else Path(source).name).name
 
 
 @contextmanager
-def opened(source: str) -> Iterator[io.BufferedReader]:
+def opened(source: str) -> Iterator[tuple[io.BufferedReader, str]]:
     """Open a file or URL as a stream that fails beyond ``MAX_SOURCE_BYTES``. Decompresses gzip.
+
+    Yields the stream and its name for messages: the path, or the URL without user name, password and query.
 
     Raises :class:`ConfigError`: ``import-download-failed``, ``import-too-large``, and the errors of
     :func:`open_regular`. Reading the stream also raises ``import-archive-invalid``.
     """
+    name = without_password(source).partition("?")[0] if is_url(source) else source
     with tempfile.TemporaryFile() if is_url(source) else open_regular(Path(source), "source", follow=True) as file:
         if is_url(source):
-            _download(source, file)
+            _download(source, name, file)
         packed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
         file.seek(0)
         plain = gzip.GzipFile(fileobj=file) if packed else file
-        yield io.BufferedReader(_Bounded(cast("IO[bytes]", plain), shown(source)), _CHUNK)
+        yield io.BufferedReader(_Bounded(cast("IO[bytes]", plain), name), _CHUNK), name
 
 
 def read_document(stream: IO[bytes], name: str) -> bytes:
@@ -176,17 +174,17 @@ def _read(stream: IO[bytes], size: int, name: str) -> bytes:
     return b"".join(parts)
 
 
-def _download(url: str, file: IO[bytes]) -> None:
-    """Download ``url`` into ``file`` and rewind it."""
+def _download(url: str, name: str, file: IO[bytes]) -> None:
+    """Download ``url`` into ``file`` and rewind it. Messages contain ``name`` instead of the URL."""
     try:
         http = HttpClient(Deadline(Timeouts(total=DOWNLOAD_SECONDS)))
         for piece in Download(http, parse_address(url, allow_plain=True), MAX_SOURCE_BYTES):
             file.write(piece)
     except TooLargeError:
-        raise _too_large(shown(url), MAX_SOURCE_BYTES) from None
+        raise _too_large(name, MAX_SOURCE_BYTES) from None
     except (HttpError, OSError) as error:
         raise ConfigError(
-            f"cannot download {shown(url)}: {error}",
+            f"cannot download {name}: {error}",
             code="import-download-failed",
             hint="download the file with another tool and pass its path",
         ) from None
