@@ -272,7 +272,7 @@ class Reporter:
         return bound
 
     def emit(self, event: Event) -> None:
-        """Report one event. Never raises because of a sink."""
+        """Report one event. Errors of a sink are not raised."""
         if event.kind in self._muted or not self._sinks:
             return
         redacted = self._redacted(event)

@@ -117,7 +117,7 @@ ContainerDirectory: TypeAlias = Annotated[str, AfterValidator(_directory)]
 DangerousCommands: TypeAlias = Annotated[
     list[Annotated[str, AfterValidator(_dangerous_command)]], AfterValidator(_distinct)
 ]
-"""Distinct names of known dangerous commands."""
+"""Names of known dangerous commands, without duplicates."""
 
 
 class FileReferenceModel(WireModel):

@@ -38,7 +38,7 @@ class DetailLimits:
 
 
 FULL: Final = DetailLimits(text=400_000, steps=2_000, step=4_000)
-"""The limits for a task on a separate page."""
+"""How much to show of a task that has a page of its own."""
 
 
 @dataclass(frozen=True, slots=True)

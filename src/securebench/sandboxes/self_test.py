@@ -239,7 +239,7 @@ def inspect_sandbox(
 
 
 def weaknesses(view: View, limits: Limits, runtime: str = "") -> dict[str, str]:
-    """Return the problems that ``view`` shows of a sandbox with ``limits``, keyed by the restriction's name."""
+    """Compare a sandbox's ``view`` with its ``limits``. Return the problems, keyed by the restriction's name."""
     found = {}
     gvisor = runtime == RUNSC
     for name, check in _CHECKS:

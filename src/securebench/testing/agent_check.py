@@ -196,9 +196,9 @@ def _edits(tasks: Iterable[_SmokeTask]) -> TextBook:
 def _script(task: _SmokeTask) -> Script:
     """Return a script that solves the task twice.
 
-    The first command prints the task. The provider chooses the task's script by the marker in the output. If an agent
-    loses this output, the provider uses a fallback script, whose second command prints the task again. The provider
-    then continues with the third command of the task's script. So the third command must solve the task, too.
+    The first command prints the task, and the provider chooses the task's script by the marker in the output. If an
+    agent loses the output, the provider sends a command that prints the task again, in place of the script's second
+    command. The script then continues with its third command. So both of these commands solve the task.
     """
     solve = Shell(f"printf %s {shlex.quote(task.content)} > {task.file}")
     return (READ_TASK, solve, solve, _SUBMIT, Say("Done."))

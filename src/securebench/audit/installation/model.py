@@ -181,7 +181,7 @@ def _reason(outcome: AuditOutcome, results: Sequence[ProbeResult]) -> str:
     if outcome is AuditOutcome.NOT_APPLICABLE:
         return "; ".join(dict.fromkeys(result.how for result in results))
     if outcome is AuditOutcome.CONTAINED:
-        return f"{counted(len(applied), 'attempt')} contained"
+        return f"{counted(len(applied), 'attempt')}, all contained" if len(applied) > 1 else "1 attempt, contained"
     failed = [result for result in applied if result.outcome is AuditOutcome.NOT_CONTAINED]
     shown = "; ".join(f"{one.name} on {one.place}: {one.how}" for one in failed[:3])
     return shown + (f"; {len(failed) - 3} more" if len(failed) > 3 else "")  # noqa: PLR2004 - enough for one line

@@ -74,7 +74,7 @@ class Trash:
             sync_directory(path.parent)
 
     def put_abandoned(self, on_found: Callable[[frozenset[str]], None] = lambda _names: None) -> None:
-        """Take over the directories that killed processes left. The caller holds the store's lock.
+        """Take over the directories that were left when processes were killed. The caller holds the store's lock.
 
         ``on_found`` receives their names first. If it raises, the directories stay for the next process.
         """

@@ -51,9 +51,10 @@ _IMAGE_ERRORS: Final = frozenset(
 class TreeWalk(Resolver):
     """Opens directories below ``root`` and creates missing ones.
 
-    ``new`` contains the real paths of entries that the current layer created, and of directories that were opened for
-    this layer. This class adds only the directories. A link in a path is followed if the current layer created it.
-    A link of a layer below is replaced with a directory. ``made(path)`` is called for each directory that is created.
+    ``new`` contains the real paths of two kinds of entries: those that the current layer created, and directories that
+    were opened for this layer. This class adds the opened directories; its caller adds the created entries. A link in
+    a path is followed if the current layer created it. A link of a layer below is replaced with a directory.
+    ``made(path)`` is called for each directory that is created.
     """
 
     def __init__(self, root: int, new: set[bytes], made: Callable[[bytes], None]) -> None:

@@ -52,8 +52,8 @@ class TerminalChoices:
 class ImportedTask:
     """A row, and its files in the pack: ``trees`` maps each directory to its files by their relative paths.
 
-    ``packages`` maps the Python packages that the tests need, besides pytest, to their versions. If the task's script
-    does not pin a version, it is empty. ``plan`` is the content of ``plan.json``, which the test runner reads.
+    ``packages`` maps the Python packages that the tests need, besides pytest, to their versions. A version is empty if
+    the task's script does not pin it. ``plan`` is the content of ``plan.json``, which the test runner reads.
     """
 
     row: ImportedRow

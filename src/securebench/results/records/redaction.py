@@ -263,10 +263,10 @@ class _Forms:
     def _longest_at(self, squeezed: str, start: int) -> str:
         """Return the longest form that starts at ``start``, or an empty string.
 
-        A head is the first :data:`_HEAD` characters of a form. The heads are sorted. ``_shorter`` leads from each head
-        to the longest other head with which it begins. The search starts at the last head that does not sort after the
-        text at ``start``, and then follows ``_shorter``. The search finds every head with which the text begins, the
-        longest first: all heads that sort between such a head and the text begin with the same head.
+        A head is the first :data:`_HEAD` characters of a form. The heads are sorted. ``_shorter`` maps each head to its
+        longest proper prefix among the heads. The search starts at the last head that is not greater than the text, and
+        follows ``_shorter``. It finds all prefixes of the text, the longest first, because every head between a prefix
+        and the text begins with this prefix.
         """
         window = squeezed[start : start + _HEAD]
         at = bisect_right(self._heads, window) - 1

@@ -241,7 +241,7 @@ def ports_change_nothing_else(bench: Bench) -> None:
 
 @CHECKS.needing(DriverFeature.FORWARDED_PORTS)
 def a_failing_server_prevents_the_sandbox(bench: Bench) -> None:
-    """An error while a forwarded port is set up reaches the caller of the driver, and the port is closed."""
+    """If setting up a forwarded port fails, the driver raises the error and closes the port."""
     given: list[socket.socket] = []
 
     def refuse(listener: socket.socket) -> None:

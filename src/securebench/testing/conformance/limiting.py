@@ -59,7 +59,7 @@ def the_process_limit_is_per_sandbox(bench: Bench) -> None:
     """Processes in one sandbox do not count against the process limit of another (I08)."""
     for _ in range(3):
         spawning = bench.sandbox(persistent=True, limits=limits(pids=32)).open(probe_command("spawn", "10"))
-        require_equal(read_until(spawning, b"\n"), b"10 ok\n", "children, and what stopped the forks")
+        require_equal(read_until(spawning, b"\n"), b"10 ok\n", "the number of children, and why no more were started")
 
 
 @CHECKS

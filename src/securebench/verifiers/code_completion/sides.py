@@ -181,9 +181,8 @@ class JudgingGuest(FrameChannel):
     def is_clean(self, seconds: float) -> bool:
         """Wait until the process of the task has exited, and return whether nothing is left of the task.
 
-        The forking process writes END to stdout, and then CLEAN to stderr. Only this process can write CLEAN. If the
-        task wrote a frame after its verdict, this frame is read in place of END, or a frame is left unread. The result
-        is then false.
+        The forking process writes END to stdout, and then CLEAN to stderr. Only this process can write CLEAN. If
+        the task wrote a frame after its verdict, another frame comes before or after END, and the result is false.
         """
         if not self.forks:
             return False

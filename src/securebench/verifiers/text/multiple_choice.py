@@ -243,7 +243,7 @@ def _is_taken_back(
 
 
 def _is_aside(sentence: str, rivals: frozenset[str]) -> bool:
-    """Return whether ``sentence`` is in parentheses, with no number, ``?``, denial, doubt or word of another choice."""
+    """Return whether ``sentence`` is in parentheses and without numbers, ``?``, denials, doubts and ``rivals``."""
     said = frozenset(words(sentence))
     other = rivals | NEGATIONS | DOUBTS | HEDGES | DISBELIEF
     is_free = said.isdisjoint(other) and not any(word[:1].isdigit() for word in said) and "?" not in sentence

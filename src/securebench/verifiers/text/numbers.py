@@ -281,9 +281,9 @@ def values_in(sentence: str) -> set[Fraction]:
 def result_of(answer: str) -> str:
     """Return the right side of the last equals sign in an equation. Other answers are returned unchanged.
 
-    The result is 5 for ``x = 5``, for ``2 + 3 = 5``, and for ``x = 4, x = 2 + 3 = 5``, which ends in a calculation.
-    An equation is returned unchanged if it has two values (``x = 4, x = 5``), is denied (``it is not x = 5``) or only
-    explains an answer (``4 because 3 + 2 = 5``).
+    The result is 5 for ``x = 5`` and for ``2 + 3 = 5``. An equation is returned unchanged if it is denied (``it is not
+    x = 5``), only explains an answer (``4 because 3 + 2 = 5``) or has two values (``x = 4, x = 5``). But for
+    ``x = 4, x = 2 + 3 = 5``, which ends in a calculation, the result is 5.
     """
     signs = list(_EQUALS.finditer(answer))
     if not signs:

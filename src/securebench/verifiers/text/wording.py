@@ -49,7 +49,7 @@ _QUESTION_WORD: Final = re.compile(r"[^\W\d_]+|\d(?:[\d.,]*\d)?")
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?;])\s+|\n")
 _CLAUSE_END: Final = re.compile(r"[.,;:!?]\s")
 _FEW_WORDS: Final = 3
-"""A sentence with fewer words, not counting function words, may be an answer: ``London.``, ``It is London.``"""
+"""A sentence with fewer words than this may be an answer, such as ``It is London.`` Function words do not count."""
 
 _STEP_WORDS: Final = 5
 """A sentence with fewer words and no digits may be an answer, such as ``forty-two``, not a step of a calculation."""

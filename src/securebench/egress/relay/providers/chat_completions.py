@@ -253,7 +253,7 @@ def _only_content(given: Object, known: frozenset[str] | set[str]) -> None:
 
 
 def _reading(answer: Object, key: str) -> EventReading:
-    """Return what an event or a whole answer reports. ``key`` names the field of a choice that has the message."""
+    """Return what an event or a whole answer reports. The message of a choice is in its field ``key``."""
     if not answer:
         return NOTHING
     usage, found = part(answer, "usage"), answer.get("choices")

@@ -44,7 +44,7 @@ _TROUBLES: Final = {
     "invalid_prompt": Trouble.REJECTED,
 }
 _IMAGE: Final = "image"
-"""Part of the error codes for images that the provider cannot use."""
+"""A word in all error codes for images that the provider cannot use."""
 _FIRST_ERROR: Final = 400
 _UNKNOWN_MODEL: Final = ("model_not_found", "DeploymentNotFound")
 """The error codes of OpenAI and Azure for a model that they do not have."""

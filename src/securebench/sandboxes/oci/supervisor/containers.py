@@ -179,8 +179,8 @@ class SupervisedContainer:
         If the container has no cgroup, ``orphans`` returns these processes. They have become children of the
         supervisor, because the supervisor is the first process of its own pid namespace.
 
-        From now on, the container counts as ending, because its commands are killed too. The runtime of such a command
-        may exit with 137, as if a process in the container had killed the command.
+        The commands of the container are killed, too. The runtime of a killed command may exit with 137, which would
+        otherwise mean that a process in the container killed it. So the container counts as ending from now on.
         """
         self._first_kill = self._first_kill or time.monotonic()
         self._main_was_reaped = True

@@ -1,9 +1,9 @@
 """A user namespace around a runtime, so that the processes of its sandbox are counted separately from all others.
 
-Without cgroups, the only process limit is that of the user (``RLIMIT_NPROC``). The kernel counts a process in its user
-namespace and in the outer ones. For the count in an outer namespace, the kernel uses the limit of the process that
-created the inner namespace. So a new process first creates the namespace, and then sets the sandbox's limit. In the
-other order, the processes of all sandboxes together would count towards this limit.
+Without cgroups, the only process limit is that of the user (``RLIMIT_NPROC``). The kernel counts each process in its
+user namespace and in all outer namespaces. The limit on the outer count is the one that a process had when it created
+the inner namespace. So a new process first creates the namespace, and then sets the sandbox's limit. If the limit were
+set first, it would apply to the processes of all sandboxes together.
 """
 
 from __future__ import annotations

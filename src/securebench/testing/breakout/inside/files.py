@@ -20,7 +20,7 @@ _OF_THE_HOST = {
     "through `/proc/1/root`": "/proc/1/root{canary}",
     "through `/proc/1/cwd`": "/proc/1/cwd/../../../../../../../..{canary}",
     "through `/proc/self/root`": "/proc/self/root{canary}",
-    "by `..` from its own directory": "../../../../../../../../../../../..{canary}",
+    "by a path that begins with `..`": "../../../../../../../../../../../..{canary}",
 }
 _DEVICES = {
     "/dev/mem": "the host's memory read",
@@ -63,7 +63,7 @@ add(
         "start in a directory that the runtime left open",
         "the host's files read",
         "I03",
-        functools.partial(_read, _OF_THE_HOST["by `..` from its own directory"]),
+        functools.partial(_read, _OF_THE_HOST["by a path that begins with `..`"]),
         LEAKED,
     )
 )

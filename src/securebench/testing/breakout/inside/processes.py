@@ -31,7 +31,7 @@ def _seen(_host: Host) -> str:
     raise Stopped("not seen")
 
 
-@attempt("read the host's environment in any `/proc/*/environ`", "credentials of the host read", "J15")
+@attempt("read the host's environment in any `/proc/*/environ`", "the host's credentials read", "J15")
 def _environment(host: Host) -> str:
     for pid in _others():
         with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
@@ -40,7 +40,7 @@ def _environment(host: Host) -> str:
     raise Stopped("not found")
 
 
-@attempt("inherit the host's environment variables", "credentials of the host read", "J15")
+@attempt("inherit the host's environment variables", "the host's credentials read", "J15")
 def _own_environment(host: Host) -> str:
     for name, value in os.environ.items():
         if host.secret in value:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _ITEMS = 1000
 """How many items of an iterator of the tests are sent at once."""
 _DATA = 2
-"""The index of the data in the description of an object. Its number and its class come first."""
+"""The index of the data in an object's description. Before it are the object's number and class."""
 
 
 def begin(peer: JudgingPeer, kind: str, contents: list[Any], exchange: Exchange) -> Any:

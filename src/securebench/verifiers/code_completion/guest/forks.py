@@ -39,8 +39,8 @@ _FILES = (
     *("/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg", "/proc/net/dev"),
     *(f"/proc/self/fdinfo/{descriptor}" for descriptor in (0, 1, 2)),
 )
-"""Files that show what a task could change: the limits of this process, objects that outlive their processes, the
-counts of bytes sent over the network, and the flags and locks of the pipes."""
+"""Files that show what the code of a task could change: the limits of this process, objects that outlive their
+processes, the counts of bytes sent over the network, and the flags and locks of the pipes."""
 _POLICY_AND_NICENESS = (16, 37, 38)
 """The indices of niceness, real-time priority and policy in ``/proc/self/stat``, counted after the program's name."""
 

@@ -3,8 +3,8 @@
 ``if abs(found - wanted) > tolerance: raise`` accepts a NaN, because every ``<`` and ``>`` with it is False. Tests that
 name ``nan`` or ``isnan`` handle NaNs, and get a plain NaN. For all other tests, NaNs are objects of a class that notes
 comparisons. A NaN loses this class in complex numbers, in arrays and in functions written in C, such as ``math.fabs``.
-So if the tests use ``<`` or ``>`` without asserting that the comparison is True, the candidate fails as soon as it
-sends a NaN.
+Then its comparisons are not noted. So if the tests use ``<`` or ``>`` without asserting that the comparison is True, no
+comparison is awaited: the candidate fails as soon as it sends a NaN.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def nan_maker(source: str, notes: Notes) -> Callable[[], float]:
     """Return the function that makes the NaNs for these tests.
 
     Called when the candidate sends its first NaN. If the tests name ``nan`` or ``isnan``, the NaNs are plain floats.
-    Otherwise, the candidate fails if the tests compare a NaN with ``<``, ``<=``, ``>`` or ``>=``. It fails at once if
-    the tests use one of these operators without asserting that the comparison is True.
+    Otherwise, the source of the tests decides. If it uses ``<``, ``<=``, ``>`` or ``>=`` without asserting that the
+    comparison is True, the candidate fails at once. If not, it fails when the tests compare a NaN with one of them.
     """
     import re
 

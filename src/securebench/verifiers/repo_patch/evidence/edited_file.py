@@ -67,11 +67,10 @@ _CLASS_ENDS: Final = ("tearDownClass", "teardown_class")
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """A test of the task, at ``place``, and its ``controls``.
+    """The ``controls`` of a test of the task at ``place``, or an added test that always fails.
 
     ``controls`` maps the function name of each control to the control's style. ``real`` is the name of the function
-    that now contains the task's test. If the only control is an added test that always fails, the group has no test of
-    the task. Then ``real`` and ``place.function`` are empty strings.
+    that now contains the task's test. For an added test, ``real`` and ``place.function`` are empty strings.
 
     ``homes`` are the places where the test runs: its class and the subclasses of that class, or its module if it has no
     class. Their ``function`` is an empty string. ``bits`` says how hard it is to guess which variant is the task's
@@ -86,7 +85,7 @@ class ControlGroup:
 
     @property
     def new(self) -> list[str]:
-        """The names of the new functions: ``real`` and the controls, except the function with the test's old name."""
+        """The names of the new functions. One variant of the test has the test's old name, which is left out."""
         return [name for name in (self.real, *self.controls) if name not in ("", self.place.function)]
 
 

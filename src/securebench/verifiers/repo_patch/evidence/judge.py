@@ -265,8 +265,8 @@ class _Seen:
     def _add_variant(self, group: ControlGroup, ids: dict[str, list[str]]) -> list[str]:
         """Keep the outcomes of the task's own test in ``group``, and return the ids that the task uses for this test.
 
-        The test may run under a new name, and an inverted copy under the original name. The task's files may skip tests
-        by name. So if the variant with the original name was skipped or xfailed, the task's own test gets this outcome.
+        The own test may have a new name, and a control the original name. But the task's files may skip tests by name.
+        So if the control with the original name was skipped or xfailed, this outcome is kept for the own test.
         """
         if not group.real:
             return []
@@ -284,16 +284,16 @@ class _Seen:
     def _weigh(self, group: ControlGroup, function: str, tests: list[str], own: list[str]) -> set[CasePlace]:
         """Return a set with the place of the control ``function``, or an empty set if none of its ``tests`` count.
 
-        ``tests`` are the ids under which the control ran. The original of a control is the test of the task from which
-        the control was copied. ``own`` are the ids of the original. An id in ``tests`` counts if the original passed.
-        If the control is not a copy, the id counts if any test of the same class or module passed.
+        ``tests`` are the ids under which the control ran. ``own`` are the ids of the task's test from which the control
+        was copied. An id in ``tests`` counts if the task's test passed. If the control is not a copy, its ids count if
+        any test of the same class or module passed.
 
-        The cases of a parametrized control have the same order as the cases of the original, but may have other ids. If
-        the numbers of cases differ, all cases count if any case of the original passed.
+        The cases of a parametrized control have the same order as the cases of the task's test, but may have other ids.
+        If the numbers of cases differ, all cases count if any case of the task's test passed.
 
-        The place is added to ``passed`` if an id that counts has passed or is ``contradicted``. Otherwise, the place is
-        added to ``missing`` if an id that counts was skipped or xfailed. It is also added to ``missing`` if the
-        original passed but the control did not run.
+        The place is added to ``passed`` if an id that counts has passed or is ``contradicted``. If there is no such id,
+        but an id that counts was skipped or xfailed, the place is added to ``missing``. It is also added to ``missing``
+        if the task's test passed but the control did not run.
         """
         place = group.place._replace(function=function)
         if not group.real:
@@ -434,9 +434,9 @@ class _Ids:
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
         """Return whether the good outcome of ``test`` can come from one of the task's own tests.
 
-        True if ``test`` is the id of a reported test, or a name that no file of the task defines. Any other name is
-        defined at one or more places. At one of these places, tests must have been reported, and all of these tests
-        must have a good outcome.
+        True if ``test`` is the id of a reported test, or a name that no file of the task defines. Any other
+        ``test`` is a name that the files define at one or more places. True if tests were reported at one of these
+        places, and all tests of this place have a good outcome.
         """
         places = () if test in self._real else self._places.get(test, ())
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)

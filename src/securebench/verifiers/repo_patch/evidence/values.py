@@ -32,7 +32,7 @@ _TRIES: Final = 120
 
 
 class Values:
-    """Draws alternatives to the expected values in a module's tests."""
+    """Chooses, at random, alternatives to the expected values in a module's tests."""
 
     def __init__(self, source: ModuleSource) -> None:
         self.words = source.words if len(source.words) > 1 else list(WORDS)

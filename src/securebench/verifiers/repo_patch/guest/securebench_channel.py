@@ -24,7 +24,7 @@ class Channel:
     __slots__ = ("nonce", "order", "say")
 
     def __init__(self, order: Any, say: Any, nonce: Any) -> None:
-        """Store ``order`` and two closures, ``say`` and ``nonce``. The mark is only in ``say``."""
+        """Store ``order`` and two closures. Only the closure ``say`` knows the mark, with which each line begins."""
         self.order = order
         self.say = say
         self.nonce = nonce

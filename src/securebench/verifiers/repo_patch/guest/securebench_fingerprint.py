@@ -159,7 +159,7 @@ def unload_package(package: Any, unloaded: Any) -> Any:
     specs = {name: module.__spec__ for name, module in modules.items()}
 
     class Finder(Loader):
-        """Finds the unloaded modules."""
+        """Finds the modules that were removed from ``sys.modules``."""
 
         def find_spec(self, name: Any, *_: Any) -> Any:
             return make(name, self) if name in unloaded else None
