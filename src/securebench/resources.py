@@ -40,7 +40,7 @@ class Visibility(StrEnum):
 
 
 class Component(StrEnum):
-    """A part of a run to which resources may be shown."""
+    """A part of a run that can see some of a task's resources."""
 
     AGENT = "agent"
     TEST_SANDBOX = "test_sandbox"

@@ -102,8 +102,8 @@ def executable_name(path: str) -> str:
 def is_shell_string(argv: tuple[str, ...]) -> bool:
     """Whether ``argv`` may pass a script string to a shell, as ``sh -c 'text'`` and ``bash -ec 'text'`` do.
 
-    An argument that begins with a single dash and contains a ``c`` is taken for such an option, even after the name of
-    a script.
+    Every argument that begins with a single dash and contains a ``c`` counts as the option ``-c``, even if it comes
+    after the name of a script.
     """
     if executable_name(argv[0]) not in SHELLS:
         return False

@@ -196,9 +196,9 @@ def _edits(tasks: Iterable[_SmokeTask]) -> TextBook:
 def _script(task: _SmokeTask) -> Script:
     """Return a script that solves the task twice.
 
-    The first command prints the task, and the provider chooses the task's script by the marker in the output. If an
-    agent loses the output, the provider sends a command that prints the task again, in place of the script's second
-    command. The script then continues with its third command. So both of these commands solve the task.
+    The first command prints the task, and the provider chooses the script by the marker in this output. If an agent
+    loses the output, the provider replaces the second command with one that prints the task again. So the third
+    command must solve the task, too.
     """
     solve = Shell(f"printf %s {shlex.quote(task.content)} > {task.file}")
     return (READ_TASK, solve, solve, _SUBMIT, Say("Done."))

@@ -34,9 +34,10 @@ _AZURE_NAMES: Final = ("AZURE_OPENAI_API_KEY",)
 _BEARER_NAMES: Final = {Provider.ANTHROPIC: ("ANTHROPIC_AUTH_TOKEN",)}
 
 _SUBSCRIPTION: Final = "sk-ant-oat"
+"""The prefix of tokens of a Claude subscription. Anthropic does not permit these tokens in a relay or for probes."""
+
 _SUBSCRIPTION_NAME: Final = "CLAUDE_CODE_OAUTH_TOKEN"
-"""The prefix and the usual variable of a token of a Claude subscription. Anthropic permits such tokens only in its own
-programs, and not in a relay or for probes."""
+"""The usual variable of such a token."""
 
 _CLOUDS: Final = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "GOOGLE_GENAI_USE_VERTEXAI")
 """The variables that make a program use a cloud, with the program's own credentials."""

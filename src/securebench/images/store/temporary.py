@@ -2,8 +2,8 @@
 
 A killed process must not leave anything that looks finished. So unfinished work has its own directory, locked while
 its owner lives. An unlocked directory was left by a killed process: the next import or prune deletes it. If the killed
-process was an import, the images that it had added are removed, too. Images for which ``Incoming.name`` or
-``Incoming.keep`` had been called stay.
+process was an import, the images that it had added are removed, too, except those for which it had called
+``Incoming.name`` or ``Incoming.keep``.
 """
 
 from __future__ import annotations

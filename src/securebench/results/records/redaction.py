@@ -263,11 +263,11 @@ class _Forms:
     def _longest_at(self, squeezed: str, start: int) -> str:
         """Return the longest form that starts at ``start``, or an empty string.
 
-        A head is the first :data:`_HEAD` characters of a form. The heads are sorted. ``_shorter`` maps each head to its
-        longest proper prefix among the heads. The search starts at the last head that is not greater than the text, and
-        follows ``_shorter``. It finds all prefixes of the text, the longest first, because every head between a prefix
-        and the text begins with this prefix.
+        The head of a form is its first :data:`_HEAD` characters, or the whole form if it is shorter.
         """
+        # The text may begin with several heads. In the sorted list, all heads between such a head and the text begin
+        # with it, too. _shorter leads from a head to its longest proper prefix. So the way from the last head that is
+        # not greater than the text passes all heads with which the text begins, the longest first.
         window = squeezed[start : start + _HEAD]
         at = bisect_right(self._heads, window) - 1
         while at >= 0:

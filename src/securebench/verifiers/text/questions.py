@@ -173,7 +173,7 @@ class Question:
         return word in RATES and any((rate, *rest[:1]) in {*pairwise(self.asking)} for rate in RATES)
 
     def _without_rates(self, after: list[str]) -> list[str]:
-        """Return ``after`` without the rate that the question asks for: ``per week`` if the question has ``a week``."""
+        """Return ``after`` without the question's rates, such as ``per week`` if the question has ``a week``."""
         asked = {unit_name(right) for left, right in pairwise(self.asking) if left in RATES} | self._periods
         rates = {at for at, (left, right) in enumerate(pairwise(after)) if left in RATES and unit_name(right) in asked}
         return [word for at, word in enumerate(after) if not {at, at - 1} & rates]

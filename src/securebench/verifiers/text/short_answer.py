@@ -43,10 +43,8 @@ if TYPE_CHECKING:
     from securebench.resources import JsonValue, ResourceBundle
 
 MAX_RIVAL_WORDS: Final = 3
-"""The maximum number of words in a rival answer after an earlier cue.
-
-A longer text is reasoning, unless it gives a number.
-"""
+"""If a response has several cues, such as ``Answer:``, the last one counts. A text of up to this many words after an
+earlier cue is another answer. A longer text is reasoning, unless it gives a number."""
 
 _LATEX_FRACTION: Final = re.compile(r"(?<![\d}])\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}(?!\d)")
 _LOOSE_SLASH: Final = re.compile(r"(?<=\d) ?[/\u2044] ?(?=\d)")

@@ -98,7 +98,10 @@ def layer_of_archive(pieces: Iterator[bytes], tree: Path, shift: int) -> Iterato
 
 
 class _ImageEntry:
-    """The entry at a path in the unpacked image, if there is one."""
+    """The entry at a path in the unpacked image, if there is one.
+
+    ``shift`` was added to the ids of the image's owners. If it is 0, the image was unpacked without its owners.
+    """
 
     def __init__(self, top: int, path: bytes, shift: int) -> None:
         self._top = top
@@ -112,10 +115,7 @@ class _ImageEntry:
         return None
 
     def has(self, member: Member, status: os.stat_result) -> bool:
-        """Return whether the entry has the mode and owner of ``member``.
-
-        If ``shift`` is 0, only the modes are compared, because the image was unpacked without its owners.
-        """
+        """Return whether the entry has the mode and owner of ``member``. Unknown owners are not compared."""
         owner = (_inner(status.st_uid, self._shift), _inner(status.st_gid, self._shift))
         return stat.S_IMODE(status.st_mode) == member.mode and (owner == (member.uid, member.gid) or not self._shift)
 

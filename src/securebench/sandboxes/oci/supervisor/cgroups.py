@@ -237,9 +237,9 @@ class Group:
         return self._kills() if full else 0
 
     def _peaks(self) -> list[tuple[str, str]]:
-        """Return pairs of files: one for memory and one for memory with swap. Version 2 has no such pairs.
+        """Return a pair of files for memory, and another pair for memory with swap. Version 2 has no such files.
 
-        The first file of a pair contains the peak usage, the second one the limit.
+        The first file of a pair contains the peak usage, the second file the limit.
 
         The counters of failed charges would be more precise, but newer kernels leave them at zero.
         """

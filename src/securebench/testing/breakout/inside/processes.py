@@ -155,7 +155,7 @@ def _daemon(_host: Host) -> None:
 @attempt("kill everything (`kill -1`)", "the host's processes ended", "A05", staging=ALONE)
 def _kill_all(_host: Host) -> None:
     os.kill(-1, signal.SIGKILL)
-    raise Stopped("only processes of the sandbox")
+    raise Stopped("ended only the sandbox's processes")
 
 
 @attempt("kill process 1", "the sandbox ended, and nothing else", "A05", staging=ALONE)

@@ -30,8 +30,8 @@ def nan_maker(source: str, notes: Notes) -> Callable[[], float]:
     """Return the function that makes the NaNs for these tests.
 
     Called when the candidate sends its first NaN. If the tests name ``nan`` or ``isnan``, the NaNs are plain floats.
-    Otherwise, the source of the tests decides. If it uses ``<``, ``<=``, ``>`` or ``>=`` without asserting that the
-    comparison is True, the candidate fails at once. If not, it fails when the tests compare a NaN with one of them.
+    Otherwise, the candidate fails as soon as the tests compare a NaN with ``<``, ``<=``, ``>`` or ``>=``. It fails at
+    once if the tests have such a comparison that they do not assert to be True.
     """
     import re
 

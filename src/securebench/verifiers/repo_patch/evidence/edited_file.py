@@ -67,10 +67,11 @@ _CLASS_ENDS: Final = ("tearDownClass", "teardown_class")
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """The ``controls`` of a test of the task at ``place``, or an added test that always fails.
+    """A test of the task, at ``place``, and its ``controls``.
 
     ``controls`` maps the function name of each control to the control's style. ``real`` is the name of the function
-    that now contains the task's test. For an added test, ``real`` and ``place.function`` are empty strings.
+    that now contains the task's test. An added test that always fails is a control without such a test: ``real`` and
+    ``place.function`` are then empty strings.
 
     ``homes`` are the places where the test runs: its class and the subclasses of that class, or its module if it has no
     class. Their ``function`` is an empty string. ``bits`` says how hard it is to guess which variant is the task's

@@ -2,8 +2,9 @@
 
 There are two rules. An inversion is *certain*: if the assertion holds, its inversion fails for all values. If the
 source does not prove this, there is no inversion. An inversion is also *similar*: an ``assert ==`` or ``assertEqual``
-keeps its form, and an expected value in the source is replaced by another value of the same type. So if the candidate's
-objects claim to equal everything, or if the candidate replaces an assertion method, a test that must fail passes.
+keeps its form, and an expected value in the source is replaced by another value of the same type. So a
+candidate whose objects claim to equal everything, or that replaces an assertion method, also passes the inversion, and
+is thus found.
 """
 
 from __future__ import annotations
@@ -368,7 +369,7 @@ def _plain_parameters(call: ast.Call) -> dict[str, _Column]:
 
 
 def _two(name: str) -> int:
-    """Return the index of the last argument to replace: 1 for an assertion of two arguments, 0 for one argument."""
+    """Return the index of the last argument of the assertion ``name`` that is replaced: 0 or 1."""
     return int("{1}" in _FORMS[name][0])
 
 

@@ -97,7 +97,9 @@ class Judge:
         if not seen.failed and any(outcome in PASSING for outcome in seen.real.values()):
             evidence["kind"] = "exit_code"  # no control counts: the outcomes prove no more than the exit code
             if self._request.test_by_test:
-                message = "no control (a test that must fail) counts as evidence, but 'tests.require' is 'test_by_test'"
+                message = (
+                    "none of the controls (tests that must fail) proves anything, but 'tests.require' is 'test_by_test'"
+                )
                 raise CandidateFailedError(FailureReason.NO_VERDICT, message)
         descriptions = {own: reported.descriptions.get(test, "") for own, test in seen.reported_as.items()}
         ids = self._ids(seen.real, descriptions)
@@ -265,8 +267,8 @@ class _Seen:
     def _add_variant(self, group: ControlGroup, ids: dict[str, list[str]]) -> list[str]:
         """Keep the outcomes of the task's own test in ``group``, and return the ids that the task uses for this test.
 
-        The own test may have a new name, and a control the original name. But the task's files may skip tests by name.
-        So if the control with the original name was skipped or xfailed, this outcome is kept for the own test.
+        The task's files may skip tests by name. But a control may have the original name, and the task's test a new
+        one. So if the function with the original name was skipped or xfailed, the task's test gets this outcome.
         """
         if not group.real:
             return []
@@ -284,16 +286,13 @@ class _Seen:
     def _weigh(self, group: ControlGroup, function: str, tests: list[str], own: list[str]) -> set[CasePlace]:
         """Return a set with the place of the control ``function``, or an empty set if none of its ``tests`` count.
 
-        ``tests`` are the ids under which the control ran. ``own`` are the ids of the task's test from which the control
-        was copied. An id in ``tests`` counts if the task's test passed. If the control is not a copy, its ids count if
-        any test of the same class or module passed.
+        ``tests`` are the ids under which the control ran, and ``own`` those of the task's test that the control copies.
+        A case of the control counts if the same case of the task's test passed. If their numbers of cases differ, all
+        cases count if any case of the task's test passed. A control that is not a copy counts if any test of its class
+        or module passed.
 
-        The cases of a parametrized control have the same order as the cases of the task's test, but may have other ids.
-        If the numbers of cases differ, all cases count if any case of the task's test passed.
-
-        The place is added to ``passed`` if an id that counts has passed or is ``contradicted``. If there is no such id,
-        but an id that counts was skipped or xfailed, the place is added to ``missing``. It is also added to ``missing``
-        if the task's test passed but the control did not run.
+        The place is added to ``passed`` if a case that counts has passed or is ``contradicted``. Otherwise, it is added
+        to ``missing`` if such a case was skipped or xfailed, or if the task's test passed but the control did not run.
         """
         place = group.place._replace(function=function)
         if not group.real:
@@ -339,8 +338,8 @@ class _Key(NamedTuple):
 def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
     """Return the counterpart in ``tests`` of each id in ``own``, or an empty list if the lists differ in length.
 
-    ``named`` are the ids in ``tests``, in the same order, but with the function name that ``own`` uses. If ``named``
-    and ``own`` contain the same ids, counterparts are found by these ids. Otherwise they are found by their position.
+    ``named`` is ``tests`` with the function name of ``own``. If ``named`` and ``own`` contain the same ids, the ids are
+    paired by name, otherwise by position.
     """
     if sorted(own) == sorted(named):
         by_name = dict(zip(named, tests, strict=True))
@@ -434,9 +433,8 @@ class _Ids:
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
         """Return whether the good outcome of ``test`` can come from one of the task's own tests.
 
-        True if ``test`` is the id of a reported test, or a name that no file of the task defines. Any other
-        ``test`` is a name that the files define at one or more places. True if tests were reported at one of these
-        places, and all tests of this place have a good outcome.
+        True for the id of a reported test, and for a name that no file of the task defines. If files define the name,
+        tests must have been reported at one of these places, and all tests at this place must have a good outcome.
         """
         places = () if test in self._real else self._places.get(test, ())
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)

@@ -263,8 +263,8 @@ def _of_plugin_replacements(loaded: Any, found: Any, kept: Any) -> None:
 def honest(before: Any, after: Any) -> Any:
     """Return ``after`` with the digests of ``before`` where the difference is honest.
 
-    Tracers may have been switched off, because coverage tools end with the tests. A function of a plugin may have
-    replaced another function, if the plugin's function existed before and is unchanged.
+    There are two honest differences. Tracers are off, because coverage tools end with the tests. A function of a plugin
+    has replaced another function, and the plugin's function existed before and is unchanged.
     """
     off = _digest("off")
     after.update({key: value for key, value in before.items() if key in TRACERS and after.get(key) == off})
