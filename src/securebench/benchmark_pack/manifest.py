@@ -153,4 +153,9 @@ def _root_faults(roots: AssetRoots, manifest: Path, tasks: Path) -> Iterator[Fau
     public_directory = Path(os.path.realpath(manifest.parent)) / roots.public
     if any(Path(os.path.realpath(file)).is_relative_to(public_directory) for file in (manifest, tasks)):
         message = "the manifest or the tasks file is inside the public root"
-        yield Fault("asset-roots-overlap", message, ("asset_roots", "public"), "use a directory that contains neither")
+        yield Fault(
+            "asset-roots-overlap",
+            message,
+            ("asset_roots", "public"),
+            "use a directory that does not contain the manifest or the tasks file",
+        )

@@ -118,7 +118,7 @@ def _require_signer(plan: Plan, signer: StatementSigner) -> None:
     agent_dir = getattr(plan.config.harness.config, "agent_dir", None)
     for directory, name in ((agent_dir, "harness.config.agent_dir"), (plan.pack.directory, "the pack")):
         if directory and (secret := contained(directory, signer.secrets)):
-            hint = f"move the file elsewhere; if agents have run with {name}, make another key"
+            hint = "move the file elsewhere, and make another key if an agent may have read this one"
             raise ConfigError(f"{name} contains {secret}, which no agent may read", code="key-exposed", hint=hint)
     signer.try_out()
 

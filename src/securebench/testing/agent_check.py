@@ -194,11 +194,10 @@ def _edits(tasks: Iterable[_SmokeTask]) -> TextBook:
 
 
 def _script(task: _SmokeTask) -> Script:
-    """Return a script that solves the task twice.
+    """Return a script whose first command prints the task, and whose second and third command each solve it.
 
-    The first command prints the task, and the provider chooses the script by the marker in this output. If an agent
-    loses the output, the provider replaces the second command with one that prints the task again. So the third
-    command must solve the task, too.
+    The provider chooses the script by the marker in the first command's output. If an agent loses this output, the
+    provider replaces the second command with one that prints the task again. Then only the third command solves it.
     """
     solve = Shell(f"printf %s {shlex.quote(task.content)} > {task.file}")
     return (READ_TASK, solve, solve, _SUBMIT, Say("Done."))

@@ -67,7 +67,7 @@ class EntryResult:
     results: tuple[ProbeResult, ...] = ()
 
     def by_place(self) -> Iterator[tuple[str, AuditOutcome, int, int]]:
-        """For each place, yield its name, its outcome, and the numbers of contained and of applicable probes."""
+        """For each place, yield its name, its outcome, how many probes were contained, and how many probes apply."""
         places = dict.fromkeys(result.place for result in self.results)
         for place in places:
             here = [result for result in self.results if result.place == place]

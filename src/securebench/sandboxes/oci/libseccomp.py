@@ -152,8 +152,8 @@ def unavailable(why: str, hint: str = _INSTALL) -> EngineError:
 def _unless_newer(architecture: int, newest: int, newest_x32: int | None) -> list[tuple[int, int, int, int]]:
     """Return instructions that return ``ENOSYS`` on ``architecture`` for call numbers above ``newest``.
 
-    If ``newest_x32`` is given, it is the maximum for x32 calls. In a jump, the second and third number say how many
-    instructions to skip if the condition is true or false.
+    If ``newest_x32`` is given, it is the maximum for x32 calls. In a jump, the second number says how many
+    instructions to skip if the condition is true, and the third number if it is false.
     """
     x32_checks = []
     if newest_x32 is not None:

@@ -128,7 +128,7 @@ def read_request(descriptor: int) -> tuple[dict[str, Any], bytes]:
 
 
 def tmpfs_bounds(size: int) -> tuple[str, str]:
-    """Return the mount options that limit the content of a tmpfs to ``size`` bytes, and its number of files.
+    """Return two mount options for a tmpfs of ``size`` bytes: the limits for its content and for its number of files.
 
     One file is allowed for each 4 KiB of ``size``, but at least 1,024 files. The number is limited because even an
     empty file uses about 1 KiB of kernel memory.

@@ -279,7 +279,7 @@ def solve(xs):
     _cheat("B12", "a verdict frame in a call", f"{_RAW}def solve(xs): raw(b'V', {_PASSED!r}.encode())", _PROTOCOL),
     _cheat(
         "B12",
-        "replies ahead of their calls",
+        "answers to calls that were not made yet",
         f"""{_RAW}
 for number in range(50):
     raw(b'A', {{'id': number, 'value': True, 'heap': [], 'error': False}})

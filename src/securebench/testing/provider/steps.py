@@ -85,9 +85,10 @@ Fault = Fail | Hang | Cut | Slow | Garble | Redirect
 Step = Act | Fault
 
 Script = tuple[Step, ...]
-"""The steps of a model in one conversation. Each ``Shell`` ends an answer, and the next answer follows its result.
+"""The steps of a model in one conversation.
 
-A fault applies to the answer that contains it, each time that this answer is requested.
+Each ``Shell`` ends an answer. The next answer begins when the agent has sent the result of the command. An answer that
+contains a fault has it each time that the answer is requested.
 """
 
 NOTHING_LEFT: Final = Say("There is nothing left to do.")

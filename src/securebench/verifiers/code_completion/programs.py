@@ -121,7 +121,7 @@ def program_bytes(program: Program) -> bytes:
 
 @functools.cache
 def _source(name: str) -> tuple[str, str]:
-    """Return a module's full name and its text, which :func:`_bare` makes shorter by more than a third."""
+    """Return a module's full name and its text, shortened by :func:`_bare` to less than two thirds."""
     source = resources.files(_PACKAGE).joinpath(f"{name}.py").read_text(encoding="utf-8")
     return f"{_PACKAGE}.{name}", _bare(source)
 

@@ -110,7 +110,7 @@ def _require_start(
 
 
 def _constants(name: str) -> dict[str, str]:
-    """Return the declared variables that are the same in every run: they may decide how the program starts."""
+    """Return the declared variables that are the same in every run. The program may need them to start."""
     declared = find(name).declared
     items = declared.environment.items() if isinstance(declared, AgentDeclaration) else ()
     return {name: value for name, value in items if isinstance(value, str) and "{" not in value}

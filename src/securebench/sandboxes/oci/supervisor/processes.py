@@ -154,8 +154,7 @@ class RuntimeProcess:
         """Return the report of an exit with the wait ``status``, given the ``oom_kills`` in the sandbox so far.
 
         If the machine, and not the sandbox, caused the exit, the field ``lost`` of the report is the reason. Otherwise
-        this field is empty. If a command ended because its container ended, the caller passes the container's reason as
-        the argument ``lost``, and the report repeats it.
+        this field is empty. For a command that ended because its container ended, ``lost`` is the container's reason.
         """
         code = exit_code(status)
         log = "" if code == 0 else self._read_log()

@@ -25,7 +25,7 @@ ALONE = "alone"
 ENDLESS = "endless"
 """Staging: like ``alone``, with a short time limit, because the attempt never ends."""
 ENTERED = "entered"
-"""Staging: in a persistent sandbox. The driver runs other commands in the same sandbox during the attempt."""
+"""Staging: in a persistent sandbox, in which the driver runs other commands during the attempt."""
 LEAKED = "leaked"
 """Staging: the attempt starts in a directory that the runtime may have left open."""
 

@@ -177,7 +177,7 @@ def _int80(_host: Host) -> None:
         raise OSError(-result, os.strerror(-result))
 
 
-@attempt("escape the out-of-memory killer", "the host's processes killed instead", "I09", surface=True)
+@attempt("escape the out-of-memory killer", "the host's processes killed", "I09", surface=True)
 def _oom_score(_host: Host) -> None:
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write("-1000")

@@ -29,9 +29,8 @@ _ARITHMETIC = (
 def nan_maker(source: str, notes: Notes) -> Callable[[], float]:
     """Return the function that makes the NaNs for these tests.
 
-    Called when the candidate sends its first NaN. If the tests name ``nan`` or ``isnan``, the NaNs are plain floats.
-    Otherwise, the candidate fails as soon as the tests compare a NaN with ``<``, ``<=``, ``>`` or ``>=``. It fails at
-    once if the tests have such a comparison that they do not assert to be True.
+    ``source`` is the source of the tests. This function is called when the candidate sends its first NaN. The candidate
+    fails at once if the tests use ``<`` or ``>`` without asserting that the comparison is True.
     """
     import re
 

@@ -40,7 +40,7 @@ class Notes:
 
     ``is_split`` is ``False`` if candidate and tests share a process. Then every feature works, so no hint is needed.
     ``watched`` has the lists, dicts and sets that the tests read from attributes of the candidate's objects. Each comes
-    with its outline (``hints.py``): the lengths that it had when it was read.
+    with its outline (``hints.py``): its length when it was read, and the lengths of the containers in it.
     """
 
     def __init__(self, *, is_split: bool = True) -> None:

@@ -260,7 +260,8 @@ class PytestAdapter(Adapter):
     def names(self, test: str) -> tuple[str, ...]:
         """Return the node id and, if its parameters contain a space, the part before the first space.
 
-        Some log parsers cut ids at spaces. A cut outside of brackets could yield the full id of another test.
+        Some log parsers cut ids at spaces. Other spaces are ignored, because the part before them could be the full id
+        of another test.
         """
         cut = test.split(" ", 1)[0]
         return (test, cut) if cut.count("[") > cut.count("]") else (test,)

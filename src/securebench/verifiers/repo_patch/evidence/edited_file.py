@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.words import NameMaker
 
 MAX_PLAIN: Final = 2
-"""At most this number of test groups in one file get tests that always fail.
+"""The maximum number of test groups in a file to which tests that always fail are added.
 
-All tests outside of classes are one group. The tests of each class are another group. One such test is added to each
-chosen group, or ``MAX_PLAIN`` tests if the file has no other controls.
+A group consists of all tests outside of classes, or of the tests of one class. One test that always fails is added to
+each chosen group, or ``MAX_PLAIN`` such tests if the file has no other controls.
 """
 
 _RANDOM = secrets.SystemRandom()
@@ -70,8 +70,8 @@ class ControlGroup:
     """A test of the task, at ``place``, and its ``controls``.
 
     ``controls`` maps the function name of each control to the control's style. ``real`` is the name of the function
-    that now contains the task's test. An added test that always fails is a control without such a test: ``real`` and
-    ``place.function`` are then empty strings.
+    that now contains the task's test. For an added test that always fails, the group has only a control: ``real`` and
+    ``place.function`` are empty strings.
 
     ``homes`` are the places where the test runs: its class and the subclasses of that class, or its module if it has no
     class. Their ``function`` is an empty string. ``bits`` says how hard it is to guess which variant is the task's

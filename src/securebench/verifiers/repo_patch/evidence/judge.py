@@ -116,7 +116,7 @@ class Judge:
         evidence.update({"collected": len(needed.places), "collection": needed.state, "vanished": missing})
         if missing:
             message = (
-                f"of {counted(len(needed.places), 'test')} found without the change, {missing} did not run with the "
+                f"{missing} of {counted(len(needed.places), 'test')} of the unchanged repository did not run with the "
                 "change, or were newly skipped or xfailed"
             )
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
@@ -284,15 +284,18 @@ class _Seen:
         return added
 
     def _weigh(self, group: ControlGroup, function: str, tests: list[str], own: list[str]) -> set[CasePlace]:
-        """Return a set with the place of the control ``function``, or an empty set if none of its ``tests`` count.
+        """Return a set with the place of the control ``function``, or an empty set if no case of the control counts.
 
-        ``tests`` are the ids under which the control ran, and ``own`` those of the task's test that the control copies.
-        A case of the control counts if the same case of the task's test passed. If their numbers of cases differ, all
-        cases count if any case of the task's test passed. A control that is not a copy counts if any test of its class
-        or module passed.
+        ``tests`` are the ids of the control's cases, ``own`` those of the cases of the task's test that it copies.
+        A case of the control counts if one of these conditions is met:
 
-        The place is added to ``passed`` if a case that counts has passed or is ``contradicted``. Otherwise, it is added
-        to ``missing`` if such a case was skipped or xfailed, or if the task's test passed but the control did not run.
+        * The same case of the task's test passed.
+        * The control and the task's test have different numbers of cases, and any case of the task's test passed.
+        * The control is not a copy, and any test of its class or module passed.
+
+        The place is added to ``passed`` if a case that counts has passed or is ``contradicted``. If not, the place is
+        added to ``missing`` if a case that counts was skipped or xfailed. The place is also added to ``missing`` if the
+        task's test passed, but no case of the control ran.
         """
         place = group.place._replace(function=function)
         if not group.real:
@@ -338,8 +341,8 @@ class _Key(NamedTuple):
 def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
     """Return the counterpart in ``tests`` of each id in ``own``, or an empty list if the lists differ in length.
 
-    ``named`` is ``tests`` with the function name of ``own``. If ``named`` and ``own`` contain the same ids, the ids are
-    paired by name, otherwise by position.
+    In ``own`` and ``tests``, the same test has different function names. ``named`` is a copy of ``tests`` with the name
+    that ``own`` uses. If ``named`` and ``own`` contain the same ids, the tests are paired by id, otherwise by position.
     """
     if sorted(own) == sorted(named):
         by_name = dict(zip(named, tests, strict=True))
@@ -433,8 +436,8 @@ class _Ids:
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
         """Return whether the good outcome of ``test`` can come from one of the task's own tests.
 
-        True for the id of a reported test, and for a name that no file of the task defines. If files define the name,
-        tests must have been reported at one of these places, and all tests at this place must have a good outcome.
+        If ``test`` is not an id but a name, and the task's files define it, there must be a definition whose tests were
+        reported, with good outcomes only. In all other cases, the result is true.
         """
         places = () if test in self._real else self._places.get(test, ())
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)

@@ -143,13 +143,11 @@ def _scopes(modules: Any) -> Any:
 def unload_package(package: Any, unloaded: Any) -> Any:
     """Unload ``package``, which only this module loaded, and return a function to call after collection.
 
-    Some tests restore ``sys.modules``, such as those with pytest's ``pytester``. Without the reporter, each of them
-    would load and unload its own copy of the package. If the reporter's copy stayed loaded, these tests would share
-    the state of that copy.
+    Tests that restore ``sys.modules``, such as those with pytest's ``pytester``, each load and unload their own copy of
+    the package. They would share the state of the copy that this module loaded if it stayed loaded.
 
-    Code that imports the package during collection gets the unloaded modules back. If no code imports the package
-    during collection, later imports load new copies. ``unloaded`` receives the unloaded modules and is emptied when
-    they are imported.
+    During collection, an import of the package loads the unloaded modules again. Later imports load new copies.
+    ``unloaded`` receives the unloaded modules, and is emptied when they are loaded again.
     """
     loaded, finders, make = sys.modules, sys.meta_path, ModuleSpec
     unloaded.update({name: module for name, module in loaded.items() if (name + ".").startswith(package + ".")})
