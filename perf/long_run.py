@@ -233,7 +233,7 @@ class LongRun:
         if abs(growth := getattr(last, command) - getattr(first, command)) < MEASURABLE:
             return (
                 f"`{command}`: its time changed by only {growth:.1f} s from the first measurement to the last. This "
-                "change is too small to compare the cost per record in the two halves of the run."
+                "is too little to tell whether a record costs more in the second half of the run."
             )
         early, late = (
             (getattr(end, command) - getattr(begin, command)) / max(1, end.records - begin.records)

@@ -78,10 +78,9 @@ def _template(text: str) -> str:
 
 
 def _require_condition(text: str, condition: str = "") -> str:
-    """Return ``text``. Refuse placeholders of optional settings, except those of the setting ``condition``.
+    """Return ``text``. Refuse placeholders that need a condition other than ``condition``.
 
-    Also refuse :data:`EXTRA_ARGUMENTS`. This placeholder is allowed only as a whole argument without a condition.
-    :func:`_argument` accepts that case without calling this function.
+    :data:`EXTRA_ARGUMENTS` is always refused, because :func:`_argument` handles the only place where it is allowed.
     """
     for name in _PLACEHOLDER.findall(text):
         setting = _VALUE_FORM.sub("", name)

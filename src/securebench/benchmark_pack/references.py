@@ -91,10 +91,10 @@ def _collision_faults(
 
 
 def _reference_objects(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Yield each value to read as a file reference, with its place in the row.
+    """Yield the values that must be file references, each with its place in the row.
 
-    Yields ``value`` if it is an object with a key that file references use, or all items of ``value`` if it is a list
-    that contains such an object.
+    If ``value`` is an object with a key of a file reference, this is ``value`` itself. If it is a list that contains
+    such an object, these are all items of the list.
     """
     if isinstance(value, dict) and _REFERENCE_KEYS & value.keys():
         yield path, value

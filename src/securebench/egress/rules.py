@@ -23,7 +23,7 @@ class Caps:
     idle_seconds: float = 600.0
     """The longest time without a byte in either direction. Models think for minutes before they send anything."""
     head_seconds: float = 30.0
-    """The time to send the head of a request on an open connection, and the time to send the TLS ClientHello."""
+    """The longest time for the head of a request on an open connection, or for the TLS ClientHello."""
     resolve_seconds: float = 10.0
     connect_seconds: float = 10.0
     lookups: int = 4

@@ -57,7 +57,7 @@ class TreeWriter:
     ) -> None:
         """Create the file ``path`` with this mode, whatever the umask.
 
-        ``everybody`` adds rights to this mode, except with ``keep_owner``.
+        Without ``keep_owner``, the file also gets the rights that this writer gives to everybody.
         """
         parent, name = self._parent(path)
         with opened(name, _CREATE, parent) as descriptor:

@@ -294,7 +294,7 @@ class ModelConfig(HarnessSettings, ModelProvider):
     max_turns: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Maximum number of the model's answers in one loop."""
     command_timeout_seconds: Seconds = 120.0
-    """The time limit of one command in a loop."""
+    """The time limit of each command that the model runs."""
 
     @field_validator("system_prompt_file", "max_tokens", "seed")
     @classmethod

@@ -122,7 +122,7 @@ def test_a_clone_is_taken_where_there_is_one(tmp_path: Path, layout: str) -> Non
     ("changes", "build", "message"),
     [
         ({"version": "9.9"}, True, "no pins for pallets/flask 9.9"),
-        ({"version": "2.2"}, True, "name no release"),
+        ({"version": "2.2"}, True, "do not contain a release"),
         ({"repo": "nobody/nothing"}, False, "no test command is known for nobody/nothing"),
         ({"test_patch": "diff --git a/x.txt b/x.txt\n--- a/x.txt\n", "FAIL_TO_PASS": ["t"], "PASS_TO_PASS": []}, False,
          "names a test module"),

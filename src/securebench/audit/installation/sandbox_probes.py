@@ -75,8 +75,8 @@ def _breakout_finding(name: str, by_user: Mapping[str, AttemptResult], info: Dri
 def conform(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
     """Run the conformance checks. A failed check is "not contained", even if the driver declares the weakness.
 
-    A check that cannot be made is "not applicable". A failure with gVisor is also "not applicable" if it is expected,
-    and the driver enforces every restriction that the check needs.
+    A check is "not applicable" if it cannot be made. With gVisor, an expected failure is also "not applicable", unless
+    the driver declares that it does not enforce a restriction that the check needs.
     """
     driver, image = context.sandboxes
     info = driver.info()

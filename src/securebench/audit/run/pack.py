@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 class PackChecks:
     """Compares ``run.json`` and each record with a pack.
 
-    Without a commitment, hidden content is not compared. There is one exception: each verdict must fit its task's
-    rubric, which may ask for a judge model with a number of votes and a template.
+    Each verdict must fit its task's rubric, which may ask for a judge model with a number of votes and a template.
+    Other hidden content is compared only if there is a commitment.
     """
 
     def __init__(
         self, check: RunCheck, header: RunHeader, pack: BenchmarkPack, commitment: Commitment | None = None
     ) -> None:
-        """Compare the header. Raises :class:`ConfigError` if the pack is invalid."""
+        """Compare ``header`` (``run.json``) with ``pack``. Raises :class:`ConfigError` if the pack is invalid."""
         self._check, self._header, self._pack, self._commitment = check, header, pack, commitment
         self._rows = {row.id: row for row in pack.rows}
         self._number = 0

@@ -15,11 +15,10 @@ program's own events. The first two are evidence. The third is a claim: any proc
   not succeed afterwards, it has failed.
 * The same applies if the provider rejects a request as invalid after the first answer.
 * Any other agent (a command, a declared program that does not come with SecureBench, a built-in program with
-  ``mcp_servers`` or ``extra_arguments``) may act before the model answers, so it is judged as if the model had already
-  answered: trouble is an infrastructure error only if the gateway also meets it. Nothing that the agent reports is
-  trusted. The gateway therefore also probes if the provider's last response was an error but the agent left a
-  candidate, and if the time ran out while a request had no response. If no model has answered such an agent, a
-  rejection that the gateway also meets is an infrastructure error, too.
+  ``mcp_servers`` or ``extra_arguments``) may act before the model answers, and nothing that it reports is trusted. So
+  trouble with the provider is an infrastructure error only if the gateway's own probe has trouble, too. Before the
+  first answer, a rejected request counts as such trouble. The gateway also probes if the provider's last response was
+  an error although the agent left a candidate, and if the time ran out while a request had no response.
 * The ``model`` harness does not stream answers. If the time runs out while a request has no response, the gateway
   probes, too.
 * Without a relay (``passthrough``) the program's claims replace the relay's report, and the record says so. The
@@ -203,9 +202,9 @@ def _seen(evidence: OutcomeEvidence) -> tuple[Trouble | None, bool]:
 def _blamed(evidence: OutcomeEvidence) -> frozenset[Trouble]:
     """Return the troubles that may be the provider's fault. The gateway's own probe then decides.
 
-    A rejection may be the provider's fault only if the agent is not trusted and the relay reports no model answer. An
-    answer shows that the API and the model exist, so a later rejection means that the agent's request was invalid.
+    Rejections are among them only for an agent that is not trusted, and only before the model's first answer.
     """
+    # An answer shows that the API and the model exist, so a later rejection means that the agent's request was invalid.
     relay = evidence.relay
     is_unserved = relay is not None and not evidence.is_trusted and not _has_answer(relay)
     return PROVIDER_TROUBLES | {Trouble.REJECTED} if is_unserved else PROVIDER_TROUBLES

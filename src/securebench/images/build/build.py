@@ -64,10 +64,10 @@ class ImageState:
 class Builder:
     """Builds images from recipes.
 
-    ``engine`` is ``None`` if no engine is running. ``check`` runs one command in a sandbox of a stored image, and
-    returns its exit code and the end of its output, or ``None`` if this machine cannot create sandboxes. ``steps`` runs
-    the steps of a derived image. ``report`` receives each stage. ``install_tools`` allows installing ``mmdebstrap`` if
-    it is needed and missing.
+    ``engine`` is ``None`` if no engine is running. ``check`` runs one command in a sandbox of a stored image. It
+    returns the command's exit code and the end of its output. If this machine cannot create sandboxes, it returns
+    ``None``. ``steps`` runs the steps of a derived image. ``report`` receives each stage. ``install_tools`` allows
+    installing ``mmdebstrap`` if it is needed and missing.
     """
 
     store: ImageStore

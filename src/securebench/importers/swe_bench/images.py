@@ -70,7 +70,7 @@ def built_image(instance: Instance, repositories: Path | None, pins: Pins) -> Im
     release = pins.releases.get((instance.repository, instance.version))
     if release is None:
         hint = "pass a directory of clones with --repos, or use --images registry"
-        message = f"{instance.id}: the pins for {_what(instance)} name no release, and no clone was found"
+        message = f"{instance.id}: no clone was found, and the pins for {_what(instance)} do not contain a release"
         raise bad_record(instance.location, message, hint)
     return _from_release(instance, setup, release)
 

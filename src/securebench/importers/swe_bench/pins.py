@@ -71,7 +71,7 @@ class SourceRelease(WireModel):
 
 
 class VersionModel(WireModel):
-    """Settings of one version: the release from which images are built if there is no clone of the repository."""
+    """Settings of one version. Images are built from ``release`` if there is no clone of the repository."""
 
     release: SourceRelease = OPTIONAL
 

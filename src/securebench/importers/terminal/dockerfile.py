@@ -136,10 +136,7 @@ def read_dockerfile(text: str) -> Dockerfile:
 
 
 def _copied(text: str) -> Iterator[str]:
-    """Yield the sources in the context that at least one builder may copy or mount.
-
-    Builders read some Dockerfiles differently.
-    """
+    """Yield the paths of the build context that are copied or mounted. Where builders differ, yield all of it."""
     if re.search(r"^#\s*escape\s*=\s*`", text, re.IGNORECASE | re.MULTILINE):
         yield _WHOLE  # builders disagree about where this directive takes effect
     for found in instructions(text, here_documents=False):

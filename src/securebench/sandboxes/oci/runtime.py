@@ -46,7 +46,7 @@ _OPTIONS: Final = {
     "runsc": ("--network=none", "--ignore-cgroups", "--oci-seccomp", "--log-format=json"),
 }
 _WRITE_THROUGH: Final = {"crun": (), "runc": (), "runsc": ("--overlay2=none",)}
-"""Options for collecting changes to the root file system. By default, gVisor's own overlay hides the changes."""
+"""Options for sandboxes whose changes to the root file system are collected: gVisor's own overlay would hide them."""
 _MINIMUM: Final = {"crun": (1, 8), "runc": (1, 1, 12)}
 """Versions below these have known container escapes (runc: CVE-2024-21626), unless the distribution patched them."""
 

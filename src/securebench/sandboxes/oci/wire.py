@@ -30,7 +30,7 @@ KILL: Final = "kill"
 """The key of a frame with which a driver ends the whole sandbox of a process."""
 
 LIMIT: Final = "limit"
-"""The key of a driver's frame with a new time limit in seconds.
+"""The key of a new time limit, in seconds, in a frame of the driver.
 
 The time begins when the supervisor reads the frame, or at the start of the process if that is later.
 """

@@ -154,7 +154,7 @@ class BreakoutStage:
             return attempted.result()
 
     def _leaked(self, attempt: BreakoutAttempt) -> AttemptResult:
-        """Make the attempt in each directory that a runtime may have left open. Stop when it is not contained."""
+        """Make the attempt in each directory that a runtime may have left open, until an attempt is not contained."""
         for number in _LIKELY_DESCRIPTORS:
             command = replace(self._command([attempt], _ALONE_SECONDS), workdir=f"/proc/self/fd/{number}")
             try:

@@ -42,10 +42,10 @@ class HostEvidence:
 
 
 EVIDENCE: Final = (
-    HostEvidence("a file of the host, after all attempts", "the host's files written", "I18"),
+    HostEvidence("a file of the host, after all attempts", "writes the host's files", "I18"),
     HostEvidence("the host's kernel settings, after all attempts", "settings of the kernel changed", "I18"),
-    HostEvidence("a process of the host, after all attempts", "the host's processes ended", "A05"),
-    HostEvidence("remaining processes, after all attempts", "a process that survives the sandbox", "L10"),
+    HostEvidence("a process of the host, after all attempts", "ends the host's processes", "A05"),
+    HostEvidence("remaining processes, after all attempts", "leaves a process that survives the sandbox", "L10"),
     HostEvidence("SecureBench's memory, after all attempts", "SecureBench made to run out of memory", "L17"),
 )
 

@@ -30,8 +30,10 @@ TextBook = Callable[[ModelConversation], Say]
 """Chooses the answer to a client without a shell. Called from the threads of the server."""
 
 MAX_REQUESTS: Final = 4096
+"""The maximum number of recorded requests. The oldest are dropped first."""
+
 MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
-"""The limits of the recorded requests: their number, and the bytes of their bodies. The oldest are dropped first."""
+"""The maximum size of the bodies of all recorded requests. The oldest requests are dropped first."""
 
 _MAX_ATTEMPTS: Final = 65536
 

@@ -88,7 +88,7 @@ def render(answer: ModelAnswer, conversation: ModelConversation) -> Reply:
 
 
 def _usage(usage: AnswerUsage) -> Event:
-    """Return the token counts of this API: ``input_tokens`` does not include cached tokens."""
+    """Return the token counts as this API reports them: ``input_tokens`` does not include cached tokens."""
     return {
         "input_tokens": usage.input - usage.cached,
         "cache_creation_input_tokens": 0,

@@ -93,7 +93,7 @@ def _failed(reply: Reply, fail: Fail, wire: ApiWire, key: str) -> Reply:
 
 
 def _garbled(reply: Reply) -> Reply:
-    """Return ``reply`` with invalid JSON: as the whole body, or in every piece of a stream except the first."""
+    """Return ``reply`` with invalid JSON. In a stream, the first piece stays valid."""
     if not reply.streams:
         return replace(reply, pieces=(_GARBLED,))
     return replace(reply, pieces=(reply.pieces[0], *(b"data: " + _GARBLED + b"\n\n" for _ in reply.pieces[1:])))

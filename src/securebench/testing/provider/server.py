@@ -37,8 +37,8 @@ class ScriptedProvider:
 
     It serves at ``url`` until it is closed. ``url`` does not include the API's version and does not end with a slash.
     ``fault`` applies to all answers, or is a plan that chooses a fault for each answer. ``texts`` chooses the answer
-    to a client without a shell. If ``texts`` is ``None``, such a client gets a harmless answer, without any fault. The
-    gateway's own requests always get a harmless answer, to which ``fault`` applies. Raises ``OSError`` if the port is
+    to a client without a shell. The gateway's own requests get a harmless answer. If ``texts`` is ``None``, clients
+    without a shell get this answer, too, but always without a fault. Raises ``OSError`` if the port is
     unavailable.
     """
 

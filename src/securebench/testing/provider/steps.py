@@ -87,8 +87,8 @@ Step = Act | Fault
 Script = tuple[Step, ...]
 """The steps of a model in one conversation.
 
-Each ``Shell`` ends an answer. The next answer begins when the agent has sent the result of the command. An answer that
-contains a fault has it each time that the answer is requested.
+Each ``Shell`` ends an answer. The next answer begins when the agent has sent the result of the command. If an agent
+requests an answer again, the faults in it apply again.
 """
 
 NOTHING_LEFT: Final = Say("There is nothing left to do.")
@@ -103,7 +103,7 @@ class ModelAnswer:
 
     @property
     def usage(self) -> AnswerUsage:
-        """The tokens of the answer, which are those of its last act."""
+        """The token counts of the answer, which the script gives with the answer's last text or command."""
         return self.acts[-1].usage
 
 

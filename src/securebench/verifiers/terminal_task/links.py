@@ -107,9 +107,9 @@ class WorkspaceLinks:
 def _may_lead_back(path: bytes) -> bool:
     """Return whether a path outside the workspace, without ``..``, may lead to the evaluation inputs or an open file.
 
-    Links of the image can give directories additional names (``/code`` for the workspace, ``/host`` for ``/``). So
-    ``proc``, ``dev`` and the inputs are recognized by their names below any directory.
+    ``proc``, ``dev`` and the inputs are recognized by name, in any directory.
     """
+    # Links of the image can give directories additional names, such as /host for the root directory.
     names = path.split(b"/")[1:]
     if names[:1] == [b"dev"] and not (len(names) == 2 and names[1] in _DEVICES):  # noqa: PLR2004 -- /dev/NAME
         return True

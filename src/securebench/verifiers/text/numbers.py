@@ -177,10 +177,9 @@ def _without_circumstances(spoken: list[str], question: Question) -> list[str]:
 
 
 def is_rounded(lead: str, answer: str) -> bool:
-    """Return whether ``answer`` rounds the number before it, as in ``2.718 ≈ 2.72``.
+    """Return ``False`` if ``lead`` ends in a number and ``≈`` or a similar sign, and ``answer`` does not round it.
 
-    ``lead`` is the text before the answer. The number may be rounded up or down. If ``lead`` does not end in ``≈`` or a
-    similar sign, the result is ``True``, too.
+    The number may be rounded up or down, as in ``2.718 ≈ 2.72``.
     """
     about = list(_ABOUT.finditer(lead))
     if not about or lead[about[-1].end() :].strip("$ "):
@@ -296,10 +295,9 @@ def result_of(answer: str) -> str:
 
 
 def _is_explained(left: str) -> bool:
-    """Return whether the left side of an equation contains an answer and the start of an explanation for it.
+    """Return whether ``left``, the left side of an equation, already gives an answer, as in ``4 because 3 + 2``.
 
-    Before ``by`` and similar words, only a number is an answer. ``Dividing by 2, we get x = 5`` has no answer before
-    ``by``.
+    Before ``by`` and similar words, only a number is an answer, so ``Dividing by 2, we get x`` gives none.
     """
     reasons = list(_REASON.finditer(left))
     before = left[: reasons[-1].start()] if reasons else ""

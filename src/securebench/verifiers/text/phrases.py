@@ -320,8 +320,8 @@ class Phrase:
 def _begins_a_description(spoken: list[str], *, is_name: bool) -> bool:
     """Return whether ``spoken`` looks like a description of the accepted phrase.
 
-    The rules are looser if the phrase is a name (``is_name``). A second answer would then be a name, too, and the
-    caller finds other names by their capital letters.
+    If the phrase is a name (``is_name``), more texts count as descriptions. The caller recognizes other names in them
+    by their capital letters.
     """
     first, rest = spoken[0], spoken[1:]
     if first in PREPOSITIONS:

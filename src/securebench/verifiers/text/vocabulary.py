@@ -139,7 +139,7 @@ NAMELY: Final = _words("i.e i.e. ie namely which is that's")
 RATES: Final = _words("a an per each every one")
 
 OPERATIONS: Final = _words("squared cubed plus minus factorial modulo mod point")
-"""Words that change a number even if the question has them: ``81 squared``."""
+"""Words that change a number, such as ``squared`` in ``81 squared``, even if they are also in the question."""
 
 
 PERIODS: Final = MappingProxyType(

@@ -80,10 +80,10 @@ def _from_overlay(entry: TreeEntry, shift: int) -> Iterator[bytes]:
 
 
 def layer_of_archive(pieces: Iterator[bytes], tree: Path, shift: int) -> Iterator[bytes]:
-    """Yield the layer that turns the image unpacked at ``tree`` into the root directory as the steps left it.
+    """Yield the layer with the changes that the steps made to the root directory.
 
-    ``pieces`` are an archive of that directory. ``shift`` was added to each owner in ``tree``. Raises the errors of
-    :func:`layer_of_overlay`, and :class:`ImageError` (``image-malformed``).
+    ``pieces`` are an archive of the changed directory, ``tree`` is the unpacked image. ``shift`` was added to the ids
+    of its owners. Raises the errors of :func:`layer_of_overlay`, and :class:`ImageError` (``image-malformed``).
     """
     found: dict[bytes, MemberKind] = {}
     reader = TarReader(pieces, "the result of the steps", ArchiveLimits().header)

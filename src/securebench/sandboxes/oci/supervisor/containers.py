@@ -178,10 +178,9 @@ class SupervisedContainer:
 
         If the container has no cgroup, ``orphans`` returns these processes. They have become children of the
         supervisor, because the supervisor is the first process of its own pid namespace.
-
-        The commands of the container are killed, too. The runtime of a killed command may exit with 137, which would
-        otherwise mean that a process in the container killed it. So the container counts as ending from now on.
         """
+        # From now on, the container counts as ending. This kill also ends the container's commands, whose runtimes may
+        # then exit with 137, as if a process in the container had killed them.
         self._first_kill = self._first_kill or time.monotonic()
         self._main_was_reaped = True
         if self._group is not None:

@@ -1,9 +1,7 @@
 """A user namespace around a runtime, so that the processes of its sandbox are counted separately from all others.
 
-Without cgroups, the only process limit is that of the user (``RLIMIT_NPROC``). The kernel counts each process in its
-user namespace and in all outer namespaces. The limit on the outer count is the one that a process had when it created
-the inner namespace. So a new process first creates the namespace, and then sets the sandbox's limit. If the limit were
-set first, it would apply to the processes of all sandboxes together.
+Without cgroups, the only process limit is that of the user (``RLIMIT_NPROC``), which the kernel applies in each user
+namespace.
 """
 
 from __future__ import annotations
@@ -33,6 +31,8 @@ class Gate:
             self._inside.sendall(_READY)
             if self._inside.recv(1) != _READY:
                 raise OSError("the id maps of its user namespace could not be written")
+        # In the outer namespace, the kernel counts the processes of all sandboxes together, and applies the limit that
+        # this process had when it created its own namespace. So the sandbox's limit must not be set earlier.
         resource.setrlimit(resource.RLIMIT_NPROC, (self._processes, self._processes))
 
     def open(self, pid: int) -> None:

@@ -412,12 +412,9 @@ def _send_forwarded_ports(container: SupervisedContainer, ports: list[int], proc
 
 
 def _exists(pid: int) -> bool:
-    """Whether the process ``pid`` exists, running or as a zombie.
-
-    The process may not be a child of the supervisor yet. crun exits after its grandchild has started the container and
-    written the pid of the first process. When the grandchild exits, the supervisor becomes the parent of the first
-    process, even if that has exited by then.
-    """
+    """Whether the process ``pid`` exists, running or as a zombie."""
+    # waitpid cannot tell: the process may not be a child of the supervisor yet, but of crun's own grandchild, which
+    # started it and is still running.
     if pid < 1:  # a number below 1 would mean a process group
         return False
     try:

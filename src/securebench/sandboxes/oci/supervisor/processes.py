@@ -40,7 +40,8 @@ SCRATCH_VARIABLE = "_LIBCONTAINER_STATEDIR"
 
 crun creates a file in this directory and bind-mounts its own program on the file, read-only. The default is the host's
 /tmp, where the file would stay if crun were killed. crun does not need the file if it runs from a copy in memory, and
-ignores a failure to create it. The variable comes from runc, which sets it itself. gVisor creates no such file.
+ignores a failure to create it. runc has the same variable, but
+sets it itself. gVisor creates no such file.
 """
 
 _ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE

@@ -20,7 +20,7 @@ _MIB = 1024 * 1024
 _MUCH = 512 * _MIB
 _MANY = 4096
 _MANY_FILES = 500_000
-_STARVED = "the host's other processes starved"
+_STARVED = "slows down the host's other processes"
 
 
 def _fill(path: str, _host: Host) -> str:
@@ -44,7 +44,7 @@ def _many_files(directory: str, _host: Host) -> str:
     return f"{_MANY_FILES} files"
 
 
-_FULL = "the host's disk or memory full"
+_FULL = "fills the host's disk or memory"
 _FILLED = {
     "fill `/tmp`": (_fill, "/tmp/big", "I11"),
     "use up inodes in `/tmp`": (_many_files, "/tmp", "I11"),
@@ -131,7 +131,7 @@ def _processors(_host: Host) -> str:
         pass
 
 
-@attempt("write output forever", "SecureBench's memory or the host's disk full", "I12", staging=ALONE)
+@attempt("write output forever", "fills SecureBench's memory or the host's disk", "I12", staging=ALONE)
 def _output(_host: Host) -> str:
     for _ in range(_MUCH // 65536):
         sys.stderr.buffer.write(bytes(65536))

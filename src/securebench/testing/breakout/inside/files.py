@@ -23,21 +23,21 @@ _OF_THE_HOST = {
     "by a path that begins with `..`": "../../../../../../../../../../../..{canary}",
 }
 _DEVICES = {
-    "/dev/mem": "the host's memory read",
-    "/dev/kmem": "the kernel's memory read",
-    "/dev/port": "the host's hardware controlled",
-    "/dev/kmsg": "the kernel's log read",
-    "/dev/kvm": "a virtual machine created",
-    "/dev/fuse": "a file system created",
-    "/dev/net/tun": "a network interface created",
-    "/dev/vsock": "the hypervisor reached",
-    "/dev/loop-control": "a loop device created",
-    "/dev/console": "the host's console read and written",
+    "/dev/mem": "reads the host's memory",
+    "/dev/kmem": "reads the kernel's memory",
+    "/dev/port": "controls the host's hardware",
+    "/dev/kmsg": "reads the kernel's log",
+    "/dev/kvm": "creates a virtual machine",
+    "/dev/fuse": "creates a file system",
+    "/dev/net/tun": "creates a network interface",
+    "/dev/vsock": "reaches the hypervisor",
+    "/dev/loop-control": "creates a loop device",
+    "/dev/console": "reads and writes the host's console",
 }
 _MADE = {
-    "a disk (block 8:0)": (stat.S_IFBLK, 8, 0, "the host's disk read and written"),
-    "the host's memory (character 1:1)": (stat.S_IFCHR, 1, 1, "the host's memory read and written"),
-    "the kernel's log (character 1:11)": (stat.S_IFCHR, 1, 11, "the kernel's log read"),
+    "a disk (block 8:0)": (stat.S_IFBLK, 8, 0, "reads and writes the host's disk"),
+    "the host's memory (character 1:1)": (stat.S_IFCHR, 1, 1, "reads and writes the host's memory"),
+    "the kernel's log (character 1:11)": (stat.S_IFCHR, 1, 11, "reads the kernel's log"),
 }
 
 
@@ -55,13 +55,13 @@ def _require_secret(text: str, host: Host) -> str:
 for _how, _path in _OF_THE_HOST.items():
     add(
         BreakoutAttempt(
-            f"read a file of the host {_how}", "the host's files read", "I18", functools.partial(_read, _path)
+            f"read a file of the host {_how}", "reads the host's files", "I18", functools.partial(_read, _path)
         )
     )
 add(
     BreakoutAttempt(
         "start in a directory that the runtime left open",
-        "the host's files read",
+        "reads the host's files",
         "I03",
         functools.partial(_read, _OF_THE_HOST["by a path that begins with `..`"]),
         LEAKED,
@@ -69,13 +69,13 @@ add(
 )
 
 
-@attempt("write a file of the host by its absolute path", "the host's files written", "I18")
+@attempt("write a file of the host by its absolute path", "writes the host's files", "I18")
 def _write(host: Host) -> None:
     with open(host.canary, "r+") as file:
         file.write("changed")
 
 
-@attempt("read a file of the host through a descriptor left open", "the host's files read", "I03")
+@attempt("read a file of the host through a descriptor left open", "reads the host's files", "I03")
 def _leaked(host: Host) -> str:
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError), open(f"/proc/self/fd/{name}/../../../../../../../..{host.canary}") as file:
@@ -83,7 +83,7 @@ def _leaked(host: Host) -> str:
     raise Stopped("no descriptor reaches the host's files")
 
 
-@attempt("find an inherited descriptor of a file", "the host's files read and written", "I03")
+@attempt("find an inherited descriptor of a file", "reads and writes the host's files", "I03")
 def _foreign_descriptor(_host: Host) -> str:
     allowed = ("pipe:", "host:", "socket:", "/dev/null", "/dev/urandom", "/proc/", "anon_inode:")
     for name in os.listdir("/proc/self/fd"):
@@ -94,14 +94,14 @@ def _foreign_descriptor(_host: Host) -> str:
     raise Stopped("none")
 
 
-@attempt("open a file by its handle (`open_by_handle_at`)", "every file of the host's disk read", "I03")
+@attempt("open a file by its handle (`open_by_handle_at`)", "reads every file on the host's disk", "I03")
 def _by_handle(_host: Host) -> None:
     root = os.open("/", os.O_RDONLY)
     handle = (8).to_bytes(4, "little") + (1).to_bytes(4, "little") + (2).to_bytes(4, "little") + bytes(4)
     syscall("open_by_handle_at", root, ctypes.create_string_buffer(handle), os.O_RDONLY)
 
 
-@attempt("write a file below a host path found in `mountinfo`", "the host's files written", "H01")
+@attempt("write a file below a host path found in `mountinfo`", "writes the host's files", "H01")
 def _by_mountinfo(host: Host) -> str:
     with open("/proc/self/mountinfo") as file:
         sources = {line.split()[3] for line in file}
@@ -112,22 +112,22 @@ def _by_mountinfo(host: Host) -> str:
     raise Stopped("none reachable")
 
 
-@attempt("overwrite the program of process 1", "a program of the host replaced", "I03")
+@attempt("overwrite the program of process 1", "replaces a program of the host", "I03")
 def _overwrite_init(_host: Host) -> None:
     os.close(os.open("/proc/1/exe", os.O_WRONLY))
 
 
-@attempt("overwrite a program of the image", "the image of every other sandbox changed", "A24")
+@attempt("overwrite a program of the image", "changes the image of every other sandbox", "A24")
 def _overwrite_program(_host: Host) -> None:
     os.close(os.open("/bin/cat", os.O_WRONLY))
 
 
-@attempt("add a file to the image", "the image of every other sandbox changed", "A24")
+@attempt("add a file to the image", "changes the image of every other sandbox", "A24")
 def _add_file(_host: Host) -> None:
     os.close(os.open("/usr/bin/securebench-was-here", os.O_WRONLY | os.O_CREAT, 0o600))
 
 
-@attempt("write `/etc/hosts`", "a file of the container runtime changed", "A24")
+@attempt("write `/etc/hosts`", "changes a file of the container runtime", "A24")
 def _write_hosts(_host: Host) -> None:
     os.close(os.open("/etc/hosts", os.O_WRONLY))
 
@@ -150,10 +150,10 @@ def _set_id(directory: str, _host: Host) -> str:
 
 for _where, _path in {"in `/tmp`": "/tmp", "in a directory that the host shares": "/workspace"}.items():
     _name = f"become another user by a set-id copy of Python {_where}"
-    add(BreakoutAttempt(_name, "another user's files reachable", "H06", functools.partial(_set_id, _path)))
+    add(BreakoutAttempt(_name, "reaches another user's files", "H06", functools.partial(_set_id, _path)))
 
 
-@attempt("give a program a capability", "a program with privileges", "H06")
+@attempt("give a program a capability", "creates a program with privileges", "H06")
 def _file_capability(_host: Host) -> None:
     path = "/tmp/capable"
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o755))
@@ -187,7 +187,7 @@ for _name, (_kind, _major, _minor, _means) in _MADE.items():
     )
 
 
-@attempt("open any disk", "the host's disk read", "I19")
+@attempt("open any disk", "reads the host's disk", "I19")
 def _any_disk(_host: Host) -> str:
     for name in os.listdir("/dev"):
         with contextlib.suppress(OSError):
@@ -197,7 +197,7 @@ def _any_disk(_host: Host) -> str:
     raise Stopped("none")
 
 
-@attempt("type into the terminal from which the sandbox was started (`TIOCSTI`)", "commands run as the tester", "I18")
+@attempt("type into the terminal from which the sandbox was started (`TIOCSTI`)", "runs commands as the tester", "I18")
 def _type(_host: Host) -> None:
     for descriptor in (0, 1, 2):
         with contextlib.suppress(OSError):

@@ -22,24 +22,24 @@ from securebench.testing.breakout.inside.base import (
 )
 
 _WRITTEN = {
-    "/proc/sys/kernel/core_pattern": ("a program run as the host's root at the next crash", "I18"),
-    "/proc/sys/kernel/modprobe": ("a program run as the host's root when the kernel requests a module", "I18"),
-    "/proc/sys/fs/binfmt_misc/register": ("a program that runs when the host runs a file of a certain format", "I18"),
-    "/proc/sys/vm/panic_on_oom": ("a kernel panic when the host next runs out of memory", "I18"),
-    "/proc/sys/net/ipv4/ip_forward": ("the sandbox's network changed", "I18"),
-    "/proc/sysrq-trigger": ("the host restarted", "I18"),
-    "/proc/irq/default_smp_affinity": ("the host's interrupts moved", "I18"),
-    "/sys/kernel/uevent_helper": ("a program run as the host's root at the next device event", "I18"),
-    "/sys/power/state": ("the host put to sleep", "I18"),
+    "/proc/sys/kernel/core_pattern": ("runs a program as the host's root at the next crash", "I18"),
+    "/proc/sys/kernel/modprobe": ("runs a program as the host's root when the kernel requests a module", "I18"),
+    "/proc/sys/fs/binfmt_misc/register": ("runs a program when the host runs a file of a certain format", "I18"),
+    "/proc/sys/vm/panic_on_oom": ("causes a kernel panic when the host next runs out of memory", "I18"),
+    "/proc/sys/net/ipv4/ip_forward": ("changes the sandbox's network", "I18"),
+    "/proc/sysrq-trigger": ("restarts the host", "I18"),
+    "/proc/irq/default_smp_affinity": ("moves the host's interrupts", "I18"),
+    "/sys/kernel/uevent_helper": ("runs a program as the host's root at the next device event", "I18"),
+    "/sys/power/state": ("puts the host to sleep", "I18"),
 }
 _READ = {
-    "/proc/kcore": "the host's memory read",
-    "/proc/kmsg": "the kernel's log consumed",
-    "/proc/keys": "the names of other users' keys",
-    "/proc/timer_list": "the timers of the host's processes",
-    "/proc/sched_debug": "the host's processes listed",
-    "/sys/kernel/debug/sched": "the kernel's debugging files",
-    "/sys/firmware/dmi/tables/DMI": "a description of the host's hardware",
+    "/proc/kcore": "reads the host's memory",
+    "/proc/kmsg": "removes messages from the kernel's log",
+    "/proc/keys": "reads the names of other users' keys",
+    "/proc/timer_list": "reads the timers of the host's processes",
+    "/proc/sched_debug": "lists the host's processes",
+    "/sys/kernel/debug/sched": "reads the kernel's debugging files",
+    "/sys/firmware/dmi/tables/DMI": "reads a description of the host's hardware",
 }
 _MOST_FILES = 50_000
 
@@ -73,12 +73,12 @@ def _find_writable(root: str) -> str:
     raise Stopped("none")
 
 
-@attempt("find any writable file in `/proc/sys`", "a setting of the kernel changed", "I18", surface=True)
+@attempt("find any writable file in `/proc/sys`", "changes a setting of the kernel", "I18", surface=True)
 def _any_setting(_host: Host) -> str:
     return _find_writable("/proc/sys")
 
 
-@attempt("find any writable file in `/sys`", "a device, module or cgroup changed", "I18")
+@attempt("find any writable file in `/sys`", "changes a device, module or cgroup", "I18")
 def _any_sysfs(_host: Host) -> str:
     return _find_writable("/sys")
 
@@ -88,22 +88,22 @@ def _call(name: str, arguments: tuple[object, ...], _host: Host) -> None:
 
 
 _LOADED = {
-    "init_module": ("code run in the kernel", (0, 0, b"")),
-    "finit_module": ("code run in the kernel", (0, b"", 0)),
-    "kexec_load": ("another kernel started", (0, 0, 0, 0)),
-    "kexec_file_load": ("another kernel started", (0, 0, 0, 0, 0)),
-    "reboot": ("the host restarted", (0xFEE1DEAD, 672274793, 0, 0)),
-    "swapon": ("the host's memory swapped to a file of the sandbox", (b"/tmp/none", 0)),
-    "acct": ("the host's processes recorded", (b"/tmp/none",)),
-    "quotactl": ("the host's quotas changed", (0x80000001 - (1 << 32), b"/dev/root", 0, 0)),
-    "syslog": ("the kernel's log read", (3, ctypes.create_string_buffer(64), 64)),
-    "fanotify_init": ("the host's files watched", (0, 0)),
+    "init_module": ("runs code in the kernel", (0, 0, b"")),
+    "finit_module": ("runs code in the kernel", (0, b"", 0)),
+    "kexec_load": ("starts another kernel", (0, 0, 0, 0)),
+    "kexec_file_load": ("starts another kernel", (0, 0, 0, 0, 0)),
+    "reboot": ("restarts the host", (0xFEE1DEAD, 672274793, 0, 0)),
+    "swapon": ("makes the host swap memory to a file of the sandbox", (b"/tmp/none", 0)),
+    "acct": ("records the host's processes", (b"/tmp/none",)),
+    "quotactl": ("changes the host's quotas", (0x80000001 - (1 << 32), b"/dev/root", 0, 0)),
+    "syslog": ("reads the kernel's log", (3, ctypes.create_string_buffer(64), 64)),
+    "fanotify_init": ("watches the host's files", (0, 0)),
 }
 for _name, (_means, _arguments) in _LOADED.items():
     add(BreakoutAttempt(f"`{_name}`", _means, "I18", functools.partial(_call, _name, _arguments)))
 
 
-@attempt("`bpf`: load a program", "code run in the kernel", "I18")
+@attempt("`bpf`: load a program", "runs code in the kernel", "I18")
 def _bpf(_host: Host) -> None:
     code = struct.pack("<BBhi", 0xB7, 0, 0, 0) + struct.pack("<BBhi", 0x95, 0, 0, 0)
     held, licence = ctypes.create_string_buffer(code), ctypes.create_string_buffer(b"GPL")
@@ -111,38 +111,38 @@ def _bpf(_host: Host) -> None:
     syscall("bpf", 5, ctypes.create_string_buffer(socket_filter.ljust(128, b"\0")), 128)
 
 
-@attempt("`perf_event_open` on the whole machine", "the host's processes observed", "I18")
+@attempt("`perf_event_open` on the whole machine", "observes the host's processes", "I18")
 def _perf(_host: Host) -> None:
     attributes = struct.pack("<IIQQ", 1, 112, 0, 0).ljust(112, b"\0")
     syscall("perf_event_open", ctypes.create_string_buffer(attributes), -1, 0, -1, 0)
 
 
-@attempt("`userfaultfd`", "the kernel paused at a chosen moment", "I18", surface=True)
+@attempt("`userfaultfd`", "pauses the kernel at a chosen moment", "I18", surface=True)
 def _userfaultfd(_host: Host) -> None:
     syscall("userfaultfd", 0)
 
 
-@attempt("`io_uring_setup`", "system calls that the seccomp filter does not see", "I18", surface=True)
+@attempt("`io_uring_setup`", "makes system calls that the seccomp filter does not see", "I18", surface=True)
 def _io_uring(_host: Host) -> None:
     syscall("io_uring_setup", 1, ctypes.create_string_buffer(120))
 
 
-@attempt("`add_key`", "keys stored where other processes may find them", "I18", surface=True)
+@attempt("`add_key`", "stores keys where other processes may find them", "I18", surface=True)
 def _add_key(_host: Host) -> None:
     syscall("add_key", b"user", b"securebench", b"x", 1, -3)
 
 
-@attempt("`keyctl`: the session's keys", "the host's keys read", "I18", surface=True)
+@attempt("`keyctl`: the session's keys", "reads the host's keys", "I18", surface=True)
 def _keyctl(_host: Host) -> None:
     syscall("keyctl", 0, -3, 0)
 
 
-@attempt("set the clock", "the host's time changed", "I20")
+@attempt("set the clock", "changes the host's time", "I20")
 def _clock(_host: Host) -> None:
     time.clock_settime(time.CLOCK_REALTIME, time.time())
 
 
-@attempt("rename the host", "the host's name changed", "I20")
+@attempt("rename the host", "changes the host's name", "I20")
 def _rename(_host: Host) -> None:
     name = os.uname().nodename
     libc = ctypes.CDLL(None, use_errno=True)
@@ -152,7 +152,7 @@ def _rename(_host: Host) -> None:
 
 @attempt(
     "`unshare` by its x32 system call number",
-    "bypass of a seccomp filter that checks only one system call table",
+    "bypasses a seccomp filter that checks only one system call table",
     "I18",
 )
 def _x32(_host: Host) -> None:
@@ -162,7 +162,7 @@ def _x32(_host: Host) -> None:
 
 @attempt(
     "`unshare` as a 32-bit call (`int 0x80`)",
-    "bypass of a seccomp filter that checks only one system call table",
+    "bypasses a seccomp filter that checks only one system call table",
     "I18",
 )
 def _int80(_host: Host) -> None:
@@ -177,19 +177,19 @@ def _int80(_host: Host) -> None:
         raise OSError(-result, os.strerror(-result))
 
 
-@attempt("escape the out-of-memory killer", "the host's processes killed", "I09", surface=True)
+@attempt("escape the out-of-memory killer", "makes the kernel kill the host's processes", "I09", surface=True)
 def _oom_score(_host: Host) -> None:
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write("-1000")
 
 
-@attempt("raise a hard limit", "unlimited core dumps, open files and file sizes", "I17")
+@attempt("raise a hard limit", "removes the limits of core dumps, open files and file sizes", "I17")
 def _raise_limit(_host: Host) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-@attempt("take a real-time priority", "the host's processes starved", "I10")
+@attempt("take a real-time priority", "slows down the host's processes", "I10")
 def _priority(_host: Host) -> None:
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))

@@ -10,14 +10,14 @@ from securebench.testing.breakout.inside.base import BreakoutAttempt, Host, Stop
 
 _BIND, _REMOUNT, _RECURSIVE = 0x1000, 0x20, 0x4000
 _NEW_NAMESPACES = {
-    "user": (0x10000000, "every capability in namespaces created afterwards"),
-    "mount": (0x00020000, "separate mounts"),
-    "pid": (0x20000000, "separate process ids"),
-    "network": (0x40000000, "separate network interfaces"),
-    "ipc": (0x08000000, "separate shared memory"),
-    "uts": (0x04000000, "a separate host name"),
-    "cgroup": (0x02000000, "separate cgroups"),
-    "time": (0x00000080, "a separate clock"),
+    "user": (0x10000000, "gets every capability in namespaces that it creates afterwards"),
+    "mount": (0x00020000, "gets its own mounts"),
+    "pid": (0x20000000, "gets its own process ids"),
+    "network": (0x40000000, "gets its own network interfaces"),
+    "ipc": (0x08000000, "gets its own shared memory"),
+    "uts": (0x04000000, "gets its own host name"),
+    "cgroup": (0x02000000, "gets its own cgroups"),
+    "time": (0x00000080, "gets its own clock"),
 }
 _SIGCHLD = 17
 
@@ -41,42 +41,42 @@ _MOUNTED = {
 for _name, _arguments in _MOUNTED.items():
     add(
         BreakoutAttempt(
-            _name, "files of the host, or of the kernel, reachable", "I18", functools.partial(_mount, *_arguments)
+            _name, "reaches files of the host or of the kernel", "I18", functools.partial(_mount, *_arguments)
         )
     )
 
 
-@attempt("uncover a masked path", "hidden kernel files read", "I18")
+@attempt("uncover a masked path", "reads hidden kernel files", "I18")
 def _unmask(_host: Host) -> None:
     syscall("umount2", b"/proc/kcore", 2)
 
 
-@attempt("`pivot_root`", "another root file system", "I18")
+@attempt("`pivot_root`", "gets another root file system", "I18")
 def _pivot(_host: Host) -> None:
     syscall("pivot_root", b"/tmp", b"/tmp")
 
 
-@attempt("`chroot`", "an escape from the root directory through a nested `chroot`", "A22")
+@attempt("`chroot`", "leaves the root directory through a nested `chroot`", "A22")
 def _chroot(_host: Host) -> None:
     os.chroot("/tmp")
 
 
-@attempt("`fsopen`: a file system through the kernel's newer mount calls", "files of the kernel reachable", "I18")
+@attempt("`fsopen`: a file system through the kernel's newer mount calls", "reaches files of the kernel", "I18")
 def _fsopen(_host: Host) -> None:
     syscall("fsopen", b"tmpfs", 0)
 
 
-@attempt("`open_tree`: a copy of a mount", "a copy of a mount without flags such as read-only", "I18")
+@attempt("`open_tree`: a copy of a mount", "copies a mount, and the copy lacks flags such as read-only", "I18")
 def _open_tree(_host: Host) -> None:
     syscall("open_tree", -100, b"/", 1 | 0x8000)
 
 
-@attempt("`move_mount`", "one mount put over another", "I18")
+@attempt("`move_mount`", "puts one mount over another", "I18")
 def _move_mount(_host: Host) -> None:
     syscall("move_mount", -100, b"/tmp", -100, b"/dev", 0)
 
 
-@attempt("`mount_setattr`: a writable root", "the image changed", "I18")
+@attempt("`mount_setattr`: a writable root", "changes the image", "I18")
 def _mount_setattr(_host: Host) -> None:
     clear_read_only = (1).to_bytes(8, "little").rjust(16, b"\0").ljust(32, b"\0")
     syscall("mount_setattr", -100, b"/", 0, ctypes.create_string_buffer(clear_read_only), 32)
@@ -96,7 +96,7 @@ for _name, (_flag, _means) in _NEW_NAMESPACES.items():
 
 @attempt(
     "`clone` with a new user and mount namespace",
-    "separate mounts, and the right to change them",
+    "gets its own mounts, and may change them",
     "I18",
     surface=True,
 )
@@ -105,7 +105,7 @@ def _clone(_host: Host) -> None:
         os._exit(0)
 
 
-@attempt("`clone3` with a new user namespace", "flags that a seccomp filter cannot see", "I18", surface=True)
+@attempt("`clone3` with a new user namespace", "passes flags that a seccomp filter cannot see", "I18", surface=True)
 def _clone3(_host: Host) -> None:
     arguments = (0x10000000).to_bytes(8, "little").ljust(32, b"\0") + _SIGCHLD.to_bytes(8, "little")
     if syscall("clone3", ctypes.create_string_buffer(arguments.ljust(64, b"\0"), 64), 64) == 0:
@@ -118,29 +118,29 @@ def _enter(pid: str) -> None:
         syscall("setns", descriptor, 0)
 
 
-@attempt("`setns` into the namespaces of process 1", "entry into the namespaces of another process", "I18")
+@attempt("`setns` into the namespaces of process 1", "enters the namespaces of another process", "I18")
 def _setns(_host: Host) -> None:
     _enter("1")
 
 
-@attempt("map itself to root", "the rights of any user of the host", "I18")
+@attempt("map itself to root", "gets the rights of any user of the host", "I18")
 def _map_root(_host: Host) -> None:
     with open("/proc/self/uid_map", "w") as file:
         file.write("0 0 4294967295")
 
 
-@attempt("become another user", "files of another user reachable", "I18")
+@attempt("become another user", "reaches files of another user", "I18")
 def _become(_host: Host) -> str:
     os.setresuid(1000, 1000, 1000)
     return "uid 1000"
 
 
-@attempt("write a cgroup's `release_agent`", "a program run as the host's root when a cgroup empties", "I18")
+@attempt("write a cgroup's `release_agent`", "runs a program as the host's root when a cgroup becomes empty", "I18")
 def _release_agent(_host: Host) -> str:
     return _first_writable({"release_agent"})
 
 
-@attempt("change a limit of its cgroup", "limits removed", "I09")
+@attempt("change a limit of its cgroup", "removes limits", "I09")
 def _cgroup_limit(_host: Host) -> str:
     return _first_writable({"memory.limit_in_bytes", "memory.max", "pids.max", "cpu.max", "cgroup.procs"})
 

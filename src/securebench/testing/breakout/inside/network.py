@@ -15,12 +15,12 @@ _SIOCSIFADDR, _SIOCSIFFLAGS = 0x8916, 0x8914
 _AF_VSOCK, _ANY_CID = 40, 0xFFFFFFFF
 _NETLINK_AUDIT = 9
 _ROUTED = {
-    "the internet": ("192.0.2.1", "the sandbox's data sent out"),
-    "the internet by IPv6": ("2001:db8::1", "the sandbox's data sent out"),
-    "the cloud's metadata": ("169.254.169.254", "the machine's credentials read"),
-    "the cloud's metadata by IPv6": ("fd00:ec2::254", "the machine's credentials read"),
-    "an engine's gateway": ("172.17.0.1", "services of the host reachable"),
-    "a neighbour on a private network": ("10.0.0.1", "services near the host reachable"),
+    "the internet": ("192.0.2.1", "sends the sandbox's data to another machine"),
+    "the internet by IPv6": ("2001:db8::1", "sends the sandbox's data to another machine"),
+    "the cloud's metadata": ("169.254.169.254", "reads the machine's credentials"),
+    "the cloud's metadata by IPv6": ("fd00:ec2::254", "reads the machine's credentials"),
+    "an engine's gateway": ("172.17.0.1", "reaches services of the host"),
+    "a neighbour on a private network": ("10.0.0.1", "reaches services near the host"),
 }
 
 
@@ -36,7 +36,7 @@ for _name, (_address, _means) in _ROUTED.items():
     add(BreakoutAttempt(f"find a route to {_name}", _means, "J03", functools.partial(_route, _address)))
 
 
-@attempt("reach a server on the host's loopback or any address of the host", "services of the host reachable", "J01")
+@attempt("reach a server on the host's loopback or any address of the host", "reaches services of the host", "J01")
 def _host_server(host: Host) -> str:
     last: Exception = Stopped("no address")
     for address in host.addresses:
@@ -49,13 +49,13 @@ def _host_server(host: Host) -> str:
     raise last
 
 
-@attempt("reach an abstract socket of the host", "services of the host reachable", "I20")
+@attempt("reach an abstract socket of the host", "reaches services of the host", "I20")
 def _abstract(host: Host) -> None:
     with socket.socket(socket.AF_UNIX) as opened:
         opened.connect("\0" + host.abstract)
 
 
-@attempt("reach a container engine's socket", "root on the host through the engine", "I01")
+@attempt("reach a container engine's socket", "becomes root on the host through the engine", "I01")
 def _engine(_host: Host) -> str:
     last: Exception = Stopped("not found")
     for path in (
@@ -74,7 +74,7 @@ def _engine(_host: Host) -> str:
     raise last
 
 
-@attempt("resolve a name", "the sandbox's data sent out in DNS names", "J04")
+@attempt("resolve a name", "sends the sandbox's data to another machine in DNS names", "J04")
 def _resolve(_host: Host) -> str:
     try:
         return str(socket.getaddrinfo("example.com", 80)[0][4][0])
@@ -82,17 +82,17 @@ def _resolve(_host: Host) -> str:
         raise Stopped("not resolved") from None
 
 
-@attempt("open a packet socket", "access to the traffic of other sandboxes", "I18")
+@attempt("open a packet socket", "reads the traffic of other sandboxes", "I18")
 def _packet(_host: Host) -> None:
     socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close()
 
 
-@attempt("open a raw socket", "forged traffic", "I18")
+@attempt("open a raw socket", "forges traffic", "I18")
 def _raw(_host: Host) -> None:
     socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP).close()
 
 
-@attempt("open a socket to the hypervisor (`AF_VSOCK`)", "the hypervisor reached", "I20", surface=True)
+@attempt("open a socket to the hypervisor (`AF_VSOCK`)", "reaches the hypervisor", "I20", surface=True)
 def _vsock(_host: Host) -> None:
     with socket.socket(_AF_VSOCK, socket.SOCK_STREAM) as opened:
         opened.bind((_ANY_CID, _ANY_CID))
@@ -100,20 +100,20 @@ def _vsock(_host: Host) -> None:
 
 @attempt(
     "open a socket to the hypervisor (`AF_VSOCK` with a high bit that the kernel ignores)",
-    "the hypervisor reached",
+    "reaches the hypervisor",
     "I20",
 )
 def _vsock_of_64_bits(_host: Host) -> None:
     os.close(syscall("socket", 1 << 32 | _AF_VSOCK, int(socket.SOCK_STREAM), 0))
 
 
-@attempt("listen to the host's audit log through netlink", "events on the host revealed", "I20")
+@attempt("listen to the host's audit log through netlink", "learns of events on the host", "I20")
 def _audit(_host: Host) -> None:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_AUDIT) as opened:
         opened.bind((0, 1))
 
 
-@attempt("find an interface other than loopback", "egress", "J03")
+@attempt("find an interface other than loopback", "sends data to other machines", "J03")
 def _interface(_host: Host) -> str:
     others = [name for _number, name in socket.if_nameindex() if name != "lo"]
     with_address = [name for name in others if _is_up(name)]
@@ -127,13 +127,13 @@ def _is_up(name: str) -> bool:
         return bool(int(file.read(), 16) & 1)
 
 
-@attempt("give an interface another address", "the sandbox's network changed", "I18")
+@attempt("give an interface another address", "changes the sandbox's network", "I18")
 def _address_interface(_host: Host) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
         request = struct.pack("16sH2s4s8s", b"lo", socket.AF_INET, b"\0" * 2, socket.inet_aton("192.0.2.7"), b"\0" * 8)
         fcntl.ioctl(opened, _SIOCSIFADDR, request)
 
 
-@attempt("change the routing through `/proc/sys/net`", "the sandbox's network changed", "I18")
+@attempt("change the routing through `/proc/sys/net`", "changes the sandbox's network", "I18")
 def _forwarding(_host: Host) -> None:
     os.close(os.open("/proc/sys/net/ipv4/conf/all/route_localnet", os.O_WRONLY))

@@ -22,7 +22,7 @@ def _others() -> list[int]:
     ]
 
 
-@attempt("find a process of the host", "the host's processes seen", "B07")
+@attempt("find a process of the host", "sees the host's processes", "B07")
 def _seen(_host: Host) -> str:
     for pid in _others():
         with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -31,7 +31,7 @@ def _seen(_host: Host) -> str:
     raise Stopped("not seen")
 
 
-@attempt("read the host's environment in any `/proc/*/environ`", "the host's credentials read", "J15")
+@attempt("read the host's environment in any `/proc/*/environ`", "reads the host's credentials", "J15")
 def _environment(host: Host) -> str:
     for pid in _others():
         with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
@@ -40,7 +40,7 @@ def _environment(host: Host) -> str:
     raise Stopped("not found")
 
 
-@attempt("inherit the host's environment variables", "the host's credentials read", "J15")
+@attempt("inherit the host's environment variables", "reads the host's credentials", "J15")
 def _own_environment(host: Host) -> str:
     for name, value in os.environ.items():
         if host.secret in value:
@@ -59,18 +59,18 @@ def _require_gain() -> None:
         raise Stopped("process 1 has the same privileges")
 
 
-@attempt("trace process 1 to use its privileges", "privileges of the sandbox's first process", "I18")
+@attempt("trace process 1 to use its privileges", "gets the privileges of the sandbox's first process", "I18")
 def _trace_first(_host: Host) -> None:
     syscall("ptrace", _SEIZE, 1, 0, 0)
     _require_gain()
 
 
-@attempt("trace a process of the host", "the host's processes controlled", "I18")
+@attempt("trace a process of the host", "controls the host's processes", "I18")
 def _trace_victim(host: Host) -> None:
     syscall("ptrace", _SEIZE, host.victim, 0, 0)
 
 
-@attempt("read the memory of a process of the host", "the host's secrets read", "I18")
+@attempt("read the memory of a process of the host", "reads the host's secrets", "I18")
 def _read_victim(host: Host) -> None:
     buffer = ctypes.create_string_buffer(8)
     local = (ctypes.c_size_t * 2)(ctypes.addressof(buffer), 8)
@@ -78,18 +78,22 @@ def _read_victim(host: Host) -> None:
     syscall("process_vm_readv", host.victim, local, 1, remote, 1, 0)
 
 
-@attempt("write `/proc/1/mem` to use the privileges of process 1", "privileges of the sandbox's first process", "I18")
+@attempt(
+    "write `/proc/1/mem` to use the privileges of process 1",
+    "gets the privileges of the sandbox's first process",
+    "I18",
+)
 def _write_memory(_host: Host) -> None:
     os.close(os.open("/proc/1/mem", os.O_RDWR))
     _require_gain()
 
 
-@attempt("compare itself with process 1 (`kcmp`)", "kernel addresses revealed", "I18", surface=True)
+@attempt("compare itself with process 1 (`kcmp`)", "reads kernel addresses", "I18", surface=True)
 def _kcmp(_host: Host) -> None:
     syscall("kcmp", 1, os.getpid(), 0, 0, 0)
 
 
-@attempt("change a system call after the filter saw it (`ptrace`)", "the seccomp filter bypassed", "I18", surface=True)
+@attempt("change a system call after the filter saw it (`ptrace`)", "bypasses the seccomp filter", "I18", surface=True)
 def _rewrite(_host: Host) -> None:
     only_on("x86_64")
     child = os.fork()
@@ -118,7 +122,7 @@ def _rewrite(_host: Host) -> None:
         raise OSError(-result, os.strerror(-result))
 
 
-@attempt("kill a process of the host by its process id", "the host's processes ended", "A05")
+@attempt("kill a process of the host by its process id", "ends the host's processes", "A05")
 def _kill_victim(host: Host) -> str:
     os.kill(host.victim, 0)
     with open(f"/proc/{host.victim}/cmdline", "rb") as file:
@@ -128,7 +132,7 @@ def _kill_victim(host: Host) -> str:
     return "killed"
 
 
-@attempt("kill a process of the host by a descriptor (`pidfd_open`)", "the host's processes ended", "A05")
+@attempt("kill a process of the host by a descriptor (`pidfd_open`)", "ends the host's processes", "A05")
 def _pidfd(host: Host) -> None:
     descriptor = syscall("pidfd_open", host.victim, 0)
     with open(f"/proc/{host.victim}/cmdline", "rb") as file:
@@ -137,7 +141,7 @@ def _pidfd(host: Host) -> None:
     syscall("pidfd_send_signal", descriptor, signal.SIGKILL, 0, 0)
 
 
-@attempt("outlive the sandbox as a daemon", "a process that survives the sandbox", "A05")
+@attempt("outlive the sandbox as a daemon", "leaves a process that survives the sandbox", "A05")
 def _daemon(_host: Host) -> None:
     if os.fork() == 0:
         os.setsid()
@@ -152,13 +156,13 @@ def _daemon(_host: Host) -> None:
     raise Stopped("ended with the sandbox")
 
 
-@attempt("kill everything (`kill -1`)", "the host's processes ended", "A05", staging=ALONE)
+@attempt("kill everything (`kill -1`)", "ends the host's processes", "A05", staging=ALONE)
 def _kill_all(_host: Host) -> None:
     os.kill(-1, signal.SIGKILL)
     raise Stopped("ended only the sandbox's processes")
 
 
-@attempt("kill process 1", "the sandbox ended, and nothing else", "A05", staging=ALONE)
+@attempt("kill process 1", "ends only its own sandbox", "A05", staging=ALONE)
 def _kill_first(_host: Host) -> None:
     os.kill(1, signal.SIGKILL)
     time.sleep(0.2)
@@ -167,12 +171,12 @@ def _kill_first(_host: Host) -> None:
 
 @attempt(
     "overwrite the program of a runtime that enters the sandbox",
-    "the host's runtime replaced, and run as root on the host",
+    "replaces the host's runtime, which then runs as root",
     "I03",
     staging=ENTERED,
 )
 def _overwrite_runtime(_host: Host) -> str:
-    """Keep trying to open the program of each new process for writing. This works once no process runs the program."""
+    """Keep trying to open each new process's program for writing. This works as soon as no process runs the program."""
     end = time.monotonic() + _WATCH_SECONDS
     held: dict[str, int] = {}
     while time.monotonic() < end:

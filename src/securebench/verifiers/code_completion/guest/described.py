@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from securebench.verifiers.code_completion.guest.tests import JudgingPeer
 
 _ITEMS = 1000
-"""How many items of an iterator of the tests are sent at once."""
+"""Items of the tests' iterators are sent in portions of this size."""
 _DATA = 2
 """The index of the data in an object's description. Before it are the object's number and class."""
 

@@ -56,7 +56,7 @@ class JudgingPeer(Peer):
     def request(self, operation: str, target: Any, value: Any = None) -> Any:
         """Send a request and return the result.
 
-        The request counts as answered if code of the candidate ran, or if the result is not a stand-in.
+        Increases ``answered`` if code of the candidate ran, or if the result is not a stand-in.
         """
         if self._is_paused:
             raise RuntimeError("no request may be sent to the candidate now")

@@ -204,7 +204,7 @@ class _Choice:
         return list(self._chosen.values())
 
     def _harden(self, tests: list[TaskTest], most: int) -> None:
-        """Add the cheapest variants, at most ``most`` copies, until the task's ``tests`` are hard enough to guess."""
+        """Add the cheapest variants of ``tests`` until there are ``ENOUGH_BITS`` or ``most`` copies."""
         while sum(chosen.spread for test in tests if (chosen := self._chosen.get(id(test)))) < ENOUGH_BITS:
             grown = [larger for test in tests for larger in self._grown(test)]
             fit = [larger for larger in grown if self._copies(larger) <= most]

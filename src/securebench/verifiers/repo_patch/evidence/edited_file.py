@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.words import NameMaker
 
 MAX_PLAIN: Final = 2
-"""The maximum number of test groups in a file to which tests that always fail are added.
+"""The maximum number of places in a file to which tests that always fail are added.
 
-A group consists of all tests outside of classes, or of the tests of one class. One test that always fails is added to
-each chosen group, or ``MAX_PLAIN`` such tests if the file has no other controls.
+A place is a class with tests, or the module itself. It gets one such test, or ``MAX_PLAIN`` if the file has no other
+controls.
 """
 
 _RANDOM = secrets.SystemRandom()

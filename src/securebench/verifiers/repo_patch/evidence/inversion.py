@@ -369,7 +369,7 @@ def _plain_parameters(call: ast.Call) -> dict[str, _Column]:
 
 
 def _two(name: str) -> int:
-    """Return the index of the last argument of the assertion ``name`` that is replaced: 0 or 1."""
+    """Return 1 if the forms of the assertion ``name`` replace two arguments, and 0 if they replace one."""
     return int("{1}" in _FORMS[name][0])
 
 

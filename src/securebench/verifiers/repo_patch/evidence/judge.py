@@ -190,11 +190,10 @@ class _Seen:
     """The reported outcomes, divided into outcomes of the task's own tests and outcomes of controls.
 
     The variants of a test are the test itself and its copies with inverted assertions. Variants with new names are
-    recognized by their names. The variant with the test's own name, which may be a copy, is recognized because it is in
-    the same class or module as the others.
+    recognized by the names, and a variant with the original name by its class or module.
 
-    A subclass inherits the variants and runs them, too. If the test files do not show the inheritance, the inherited
-    controls do not count, because the subclass may override the tests.
+    A subclass runs the variants that it inherits. These controls count only if the test files show the inheritance,
+    because a subclass may override the tests.
     """
 
     def __init__(self, outcomes: Mapping[str, str], adapter: Adapter, controls: Controls) -> None:
@@ -265,11 +264,7 @@ class _Seen:
             self._passed_frames.add(_frame(own, place.function))
 
     def _add_variant(self, group: ControlGroup, ids: dict[str, list[str]]) -> list[str]:
-        """Keep the outcomes of the task's own test in ``group``, and return the ids that the task uses for this test.
-
-        The task's files may skip tests by name. But a control may have the original name, and the task's test a new
-        one. So if the function with the original name was skipped or xfailed, the task's test gets this outcome.
-        """
+        """Keep the outcomes of the task's own test in ``group``. Return the ids that the task uses for this test."""
         if not group.real:
             return []
         tests = ids.get(group.real, [])
@@ -279,28 +274,24 @@ class _Seen:
         added = [one for one in own if one in by_own]
         for one, test in zip(own, tests, strict=True):
             if one in by_own:
+                # The task's files may skip tests by name. Such a skip is meant for the task's own test, although the
+                # name may now belong to a control.
                 empty = self._outcomes[by_own[one]]
                 self._add(one, test, self._adapter.place(one), empty if empty in EMPTY else "")
         return added
 
     def _weigh(self, group: ControlGroup, function: str, tests: list[str], own: list[str]) -> set[CasePlace]:
-        """Return a set with the place of the control ``function``, or an empty set if no case of the control counts.
+        """Return a set with the place of the control ``function``, or an empty set if it proves nothing.
 
-        ``tests`` are the ids of the control's cases, ``own`` those of the cases of the task's test that it copies.
-        A case of the control counts if one of these conditions is met:
-
-        * The same case of the task's test passed.
-        * The control and the task's test have different numbers of cases, and any case of the task's test passed.
-        * The control is not a copy, and any test of its class or module passed.
-
-        The place is added to ``passed`` if a case that counts has passed or is ``contradicted``. If not, the place is
-        added to ``missing`` if a case that counts was skipped or xfailed. The place is also added to ``missing`` if the
-        task's test passed, but no case of the control ran.
+        If the control did not fail as it must, add the place to ``passed`` or ``missing``. ``tests`` are the ids of the
+        control's cases, and ``own`` the ids of the cases of the task's test.
         """
         place = group.place._replace(function=function)
-        if not group.real:
+        if not group.real:  # an added test must fail if any test of its class or module passed
             due = [test for test in tests if _frame(test, function) in self._passed_frames]
         else:
+            # A case of the control must fail if the same case of the task's test passed. If the cases cannot be paired,
+            # all of them must fail if any case of the task's test passed.
             named = [test.replace(function, group.place.function, 1) for test in tests]
             paired = _paired(own, named, tests)
             good = [self.real[one] in PASSING for one in own]
@@ -341,13 +332,12 @@ class _Key(NamedTuple):
 def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
     """Return the counterpart in ``tests`` of each id in ``own``, or an empty list if the lists differ in length.
 
-    In ``own`` and ``tests``, the same test has different function names. ``named`` is a copy of ``tests`` with the name
-    that ``own`` uses. If ``named`` and ``own`` contain the same ids, the tests are paired by id, otherwise by position.
+    ``named`` are the ids of ``tests``, but with the function name that is used in ``own``.
     """
     if sorted(own) == sorted(named):
         by_name = dict(zip(named, tests, strict=True))
         return [by_name[one] for one in own]
-    return tests if len(own) == len(tests) else []
+    return tests if len(own) == len(tests) else []  # ids can depend on the function's name, but the order does not
 
 
 def _same_home(one: CasePlace, other: CasePlace) -> bool:
@@ -421,7 +411,7 @@ class _Ids:
                 self._by_name.setdefault(name, []).append(outcome)
 
     def missed(self, wanted: tuple[str, ...], good: frozenset[str], name: str) -> list[str]:
-        """Return ``NAME/POSITION`` for each missed id in ``wanted``, which is the task's list ``name``.
+        """Return ``NAME/POSITION`` for each missed id in ``wanted``, a list of the task with the name ``name``.
 
         An id is missed if no test has it, if the outcome of one of its tests is not in ``good``, or if :meth:`_is_own`
         is false.
@@ -434,11 +424,9 @@ class _Ids:
         return missed
 
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
-        """Return whether the good outcome of ``test`` can come from one of the task's own tests.
-
-        If ``test`` is not an id but a name, and the task's files define it, there must be a definition whose tests were
-        reported, with good outcomes only. In all other cases, the result is true.
-        """
+        """Return whether the good outcome of ``test`` can come from one of the task's own tests."""
+        # The candidate can add tests with the name of a test of the task. So if the task's files define the name, all
+        # tests of one of its definitions must have been reported with good outcomes.
         places = () if test in self._real else self._places.get(test, ())
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)
 

@@ -67,8 +67,8 @@ class Values:
     def _wholes(self, value: int, *, apart: bool) -> list[int]:
         """Return other non-negative integers with the same number of trailing zeros.
 
-        A window on a logarithmic scale is placed at random around ``value``, and the numbers are drawn from this
-        window. Each of them could have led to the same window if it had been the expected value.
+        They are drawn from a window on a logarithmic scale, which is placed at random around ``value``. So ``value``
+        cannot be recognized by its place among them.
         """
         digits = str(value)
         zeros = len(digits) - len(digits.rstrip("0")) if value else 0

@@ -143,12 +143,11 @@ def _scopes(modules: Any) -> Any:
 def unload_package(package: Any, unloaded: Any) -> Any:
     """Unload ``package``, which only this module loaded, and return a function to call after collection.
 
-    Tests that restore ``sys.modules``, such as those with pytest's ``pytester``, each load and unload their own copy of
-    the package. They would share the state of the copy that this module loaded if it stayed loaded.
-
-    During collection, an import of the package loads the unloaded modules again. Later imports load new copies.
-    ``unloaded`` receives the unloaded modules, and is emptied when they are loaded again.
+    Until then, an import of the package returns the same modules. ``unloaded`` receives the unloaded modules, and is
+    emptied when they are loaded again.
     """
+    # Tests that restore sys.modules, such as those with pytest's pytester, load copies of the package and unload them.
+    # If the modules stayed loaded, these tests would use them instead, and share their state.
     loaded, finders, make = sys.modules, sys.meta_path, ModuleSpec
     unloaded.update({name: module for name, module in loaded.items() if (name + ".").startswith(package + ".")})
     for name in unloaded:
@@ -175,10 +174,7 @@ def unload_package(package: Any, unloaded: Any) -> Any:
     finders.insert(0, finder)
 
     def end(used: Any) -> None:
-        """Let imports load the unloaded modules again, as new copies.
-
-        If tests use these modules (``used``), replacing a module with a new copy counts as a change from now on.
-        """
+        """Let imports load new copies of the modules. If the tests use the modules, a new copy counts as a change."""
         finders[:] = [other for other in finders if other is not finder]
         if used:
             unloaded.clear()
