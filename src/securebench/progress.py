@@ -286,10 +286,8 @@ class Reporter:
                     _log.warning("a progress sink failed and was dropped", exc_info=True)
 
     def _redacted(self, event: Event) -> dict[str, Any]:
-        """Return the redacted fields of the event, or nothing if this reporter has no ``scrub``.
-
-        Redaction may change the name of a field, too. So each field is redacted alone, and keeps its name here.
-        """
+        """Return the event's redacted fields by name, or an empty dictionary if this reporter has no ``scrub``."""
         if self._scrub is None:
             return {}
+        # ``scrub`` may also change keys. It gets each field separately, so that the field's name is known afterwards.
         return {name: next(iter(self._scrub({name: value}).values())) for name, value in event.data.items()}

@@ -62,9 +62,9 @@ class ResourceKind(StrEnum):
     VALUE = "value"
     """A JSON value. In a workspace, it is the file ``<name>.json``."""
     ASSETS = "assets"
-    """The public ``assets`` list: files below the pack's asset root ``public`` (default: ``assets/``)."""
+    """The public ``assets`` list: files below the directory ``asset_roots.public`` (default: ``assets/``)."""
     FILE = "file"
-    """One or more :class:`FileReference` objects: files below the pack's asset root ``eval`` (default: ``hidden/``)."""
+    """:class:`FileReference` objects for files below the directory ``asset_roots.eval`` (default: ``hidden/``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,7 +247,7 @@ def test_a_failing_holder_is_an_error(
     """If the holder container fails, its error is raised as ``EgressError``, and no port is served."""
     for program, why in (
         ("raise SystemExit('oh')", "oh"),
-        ("", "the container that opens them exited"),
+        ("", "SecureBench's helper container exited"),
         ("print('open')", "Resource"),
     ):
         monkeypatch.setattr("securebench.sandboxes.docker.forwarding._PROGRAM", program)
@@ -268,7 +268,7 @@ def test_a_holder_with_wrong_sockets_is_rejected(
     for other in (program.replace("127.0.0.1", "0.0.0.0"), program.replace(handed, "[]")):
         assert other != program
         monkeypatch.setattr("securebench.sandboxes.docker.forwarding._PROGRAM", other)
-        with serving() as server, pytest.raises(EgressError, match="opened different ports"):
+        with serving() as server, pytest.raises(EgressError, match="returned the wrong sockets"):
             docker_driver.create(
                 SandboxSpec(image=base_image, forwarded_ports=(server.forwarded_port(),)), persistent=True
             )

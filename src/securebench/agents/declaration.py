@@ -36,11 +36,12 @@ PLACEHOLDERS: Final = (
     *("system_prompt", "system_prompt_toml", "instructions", "instructions_toml"),
     "extra_arguments",
 )
-"""The names that arguments and variables may contain in braces. Files may contain most of them."""
+"""The names of all placeholders in declarations, such as ``model`` for ``{model}``."""
 
 _PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
 _VALUE_FORM: Final = re.compile("_(?:json|toml)$")
 _NOT_IN_FILES: Final = ("prompt", "effort", "max_turns", "allowed_tools", "extra_arguments")
+"""The :data:`PLACEHOLDERS` that the contents of ``files`` must not have."""
 _PACKAGE: Final = re.compile(r"(?:@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*", re.IGNORECASE)
 _VERSION: Final = re.compile(r"[0-9][0-9A-Za-z.-]{0,39}")
 _SUFFIX: Final = re.compile(r"-[a-z0-9-]{1,40}")

@@ -218,10 +218,10 @@ class AgentStore:
         return (image.id, stored) if image and stored and stored.key == key else None
 
     def _stored(self, reference: str) -> StoredProgram | None:
-        """Return the labels of a program, or ``None`` for any other image, even if a pack gave it this reference."""
+        """Return the labels of the program with this image reference, or ``None`` if there is no such program."""
         origin = self.images.origin(reference)
         if origin is None or origin.source is not ImageSource.AGENT:
-            return None
+            return None  # an image of a pack is not a program, even if it has a program's reference
         return StoredProgram.from_labels(self.images.labels(reference))
 
     def _take(self, key: ProgramKey, integrity: str) -> AgentProgram | None:
@@ -264,7 +264,7 @@ class AgentStore:
             return self._finish(incoming, image_id, key, arrived.integrity, on_progress)
 
     def _receive_declared(self, incoming: Incoming, known: KnownProgram, what: str, on_progress: OnProgress) -> Arrived:
-        """Receive the archive of a program that is not on npm. It is a file, or is made from PyPI packages."""
+        """Receive a program's archive, which is either the declared file or made from the declared PyPI packages."""
         source, wanted = known.declared.source, known.variants[0].integrity
         if source.archive is not None:
             with open_regular(source.archive, "archive", follow=True) as file:

@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 
 
 def load_benchmark_pack(manifest: Path | str, tasks: Path | str) -> BenchmarkPack:
-    """Read the pack of a manifest file and a tasks file.
+    """Read a pack from a manifest file and a tasks file.
 
     Raises :class:`ConfigError` with the problems of the first file that has any, or :class:`PathPolicyError` if one of
-    these problems is an unsafe or colliding path. A row that only violates the rules of its family raises no error
-    here: the compiler checks these rules. If the tasks file has a problem of another kind, the error also lists the
-    violations of these rules.
+    these problems is an unsafe or colliding path. A row that only violates its family's rules raises no error,
+    because the compiler checks these rules.
     """
     manifest, tasks = Path(manifest), Path(tasks)
     header = load_manifest(manifest, tasks)
@@ -37,6 +36,7 @@ def load_benchmark_pack(manifest: Path | str, tasks: Path | str) -> BenchmarkPac
     rows = reader.read()
     assets = _digest_assets(reader, manifest.parent, header)
     if reader.problems:
+        # The error also lists violations of the families' rules, so that it shows all problems of the tasks file.
         _add_family_problems(reader, rows)
     reader.problems.raise_if_any()
     calibration: tuple[CalibrationItem, ...] = ()

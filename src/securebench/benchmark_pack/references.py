@@ -91,10 +91,10 @@ def _collision_faults(
 
 
 def _reference_objects(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Yield the values that must be file references, each with its place in the row.
+    """Yield each value that must be a file reference, with its place in the row.
 
-    If ``value`` is an object with a key of a file reference, this is ``value`` itself. If it is a list that contains
-    such an object, these are all items of the list.
+    An object must be a file reference if it has one of the keys of file references. All items of a list must be file
+    references if at least one item has one of these keys.
     """
     if isinstance(value, dict) and _REFERENCE_KEYS & value.keys():
         yield path, value

@@ -192,16 +192,14 @@ def _run() -> int:
 
 
 def _is_of_output(error: OSError) -> bool:
-    """Return whether a write to standard output fails with the same ``errno`` as ``error``.
+    """Return whether a write to standard output caused ``error``, by writing again and comparing the ``errno``.
 
-    If the write fails, standard output becomes ``/dev/null``, so that flushing it at exit does not fail again. A failed
-    write may leave an empty buffer, and flushing an empty buffer never fails. So this function writes a newline before
-    it flushes.
+    If the second write fails, standard output is redirected to ``/dev/null``, so that the flush at exit succeeds.
     """
     if error.errno not in _OF_OUTPUT or error.filename is not None:
         return False
     try:
-        sys.stdout.write("\n")
+        sys.stdout.write("\n")  # the buffer may be empty, and flushing an empty buffer never fails
         sys.stdout.flush()
     except OSError as again:
         with open(os.devnull, "wb") as nothing:  # noqa: PTH123

@@ -23,12 +23,12 @@ def crun(machine: Machine) -> Finding:
 
 def runc(machine: Machine) -> Finding:
     """Check for runc. Its sandboxes share the host's kernel, as those of crun do."""
-    return _runtime(machine, "runc", "the oci driver's second choice, and what Docker uses")
+    return _runtime(machine, "runc", "the oci driver's second choice and Docker's default runtime")
 
 
 def runsc(machine: Machine) -> Finding:
     """Check for gVisor, which is used only if the tester names it."""
-    return _runtime(machine, "runsc", "a separate kernel for each sandbox, with 'sandbox.runtime: runsc'")
+    return _runtime(machine, "runsc", "a runtime with a separate kernel for each sandbox ('sandbox.runtime: runsc')")
 
 
 def init(machine: Machine) -> Finding:
@@ -106,7 +106,7 @@ def _runtime(machine: Machine, name: str, meaning: str) -> Finding:
         runtime = machine.runtime(name)
     except EngineError as error:
         return Finding(
-            name, State.MISSING, error.message, f"if it worked, it would be {meaning}", install(machine, name)
+            name, State.MISSING, error.message, f"a working {name} would be {meaning}", install(machine, name)
         )
     if runtime.warning:
         found = f"{runtime.version}, {runtime.path}"

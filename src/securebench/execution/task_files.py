@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from securebench.resources import Resource
     from securebench.tasks import AssetRoot
 
+# A larger file is probably data. One line of such a file in a verifier's output reveals little.
 MAX_FILE: Final = MIB // 4
-"""The maximum size of a file in bytes. A larger file is skipped: it is probably data, and a verifier that prints a line
-of it reveals little."""
+"""The maximum size, in bytes, of a file that :func:`file_texts` reads."""
 MAX_ALL: Final = MIB
 """The maximum total size of the files that one call of :func:`file_texts` reads, in bytes. The rest is skipped."""
 

@@ -69,11 +69,12 @@ def _required(model: Any) -> dict[str, str]:
 
 
 def _tidy(schema: Any) -> Any:
-    """Return ``schema`` without titles, and without the null defaults of fields that may be absent but not null."""
+    """Return ``schema`` without titles and without defaults that are null."""
     if isinstance(schema, list):
         return [_tidy(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     dropped = {"title"} if isinstance(schema.get("title"), str) else set()
+    # A null default comes from OPTIONAL: a row leaves out the field instead of setting it to null.
     dropped |= {"default"} if "default" in schema and schema["default"] is None else set()
     return {key: _tidy(value) for key, value in schema.items() if key not in dropped}

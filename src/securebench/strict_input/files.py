@@ -23,10 +23,7 @@ UTF8_BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A file whose faults contain their own line and column.
-
-    Other sources can also find the position of a fault by its path in the document.
-    """
+    """Locates a fault in a file by the fault's own ``position``, without reading the file."""
 
     path: Path
 

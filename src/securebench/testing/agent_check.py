@@ -183,7 +183,7 @@ def _kept_on_failure() -> Iterator[_Kept]:
 
 
 def _edits(tasks: Iterable[_SmokeTask]) -> TextBook:
-    """Return a function that answers agents without a shell, such as aider, with the content of the file to write."""
+    """Return a function that tells an agent without a shell, such as aider, which file to write and its content."""
 
     def answer(conversation: ModelConversation) -> Say:
         prompt = "\n".join(conversation.questions)

@@ -119,7 +119,7 @@ def _obeyed(text: str) -> str:
 
 
 def _table(run: Path, output: Path) -> str:
-    """Write a CSV file. Return a list of the cells that contain formulas or control characters, or an empty string."""
+    """Write a CSV file. Return what is wrong with the file, or an empty string if nothing is wrong."""
     with output.open("w+", encoding="utf-8", newline="") as file:
         write_csv(read_run(run), file)
         file.seek(0)

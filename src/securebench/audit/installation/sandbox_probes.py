@@ -73,10 +73,9 @@ def _breakout_finding(name: str, by_user: Mapping[str, AttemptResult], info: Dri
 
 
 def conform(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
-    """Run the conformance checks. A failed check is "not contained", even if the driver declares the weakness.
+    """Run the conformance checks. A skipped check is "not applicable", and a failed check is normally "not contained".
 
-    A check is "not applicable" if it cannot be made. With gVisor, an expected failure is also "not applicable", unless
-    the driver declares that it does not enforce a restriction that the check needs.
+    With gVisor, an expected failure is "not applicable" if the driver enforces all restrictions that the check needs.
     """
     driver, image = context.sandboxes
     info = driver.info()
@@ -88,6 +87,7 @@ def conform(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFind
         elif outcome.problem and info.runtime == RUNSC and expected and not _is_weaker(outcome.check.needs, info):
             yield ProbeFinding(name, AuditOutcome.NOT_APPLICABLE, expected)
         else:
+            # A failure is "not contained" even if the driver declares the weakness.
             yield ProbeFinding.of(name, outcome.problem and (expected or outcome.problem), "the check passed")
 
 

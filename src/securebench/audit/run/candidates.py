@@ -155,7 +155,7 @@ class CandidateChecks:
             is_same = hashlib.sha256(data).hexdigest() == digest
             self._trajectories.require(is_same, "its digest differs from the recorded one", f"{TRAJECTORIES}/{name}")
         present = counted(len(self._steps) - missing, "trajectory", "trajectories")
-        self._trajectories.text = f"{present} with the recorded digest"
+        self._trajectories.text = f"{present} checked against the recorded digests"
         if missing:
             self._trajectories.text += f"; {missing} missing, which is allowed"
 

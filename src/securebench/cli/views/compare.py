@@ -138,12 +138,15 @@ def _details(pairs: Sequence[Comparison]) -> Iterator[str]:
     """
     names = names_of(pairs)
     for pair in pairs:
-        often, than = ("only", ", not") if pair.method == "mcnemar" else ("more often", " than")
         for this, other, ids in ((pair.b, pair.a, pair.only_b), (pair.a, pair.b, pair.only_a)):
             if ids:
                 more = f" and {len(ids) - _SHOWN_TASKS} more (--json lists all)" if len(ids) > _SHOWN_TASKS else ""
                 shown = ", ".join(map(printable_line, ids[:_SHOWN_TASKS]))
-                yield f"Passed {often} by {names[id(this)]}{than} by {names[id(other)]}: {shown}{more}"
+                winner, loser = names[id(this)], names[id(other)]
+                if pair.method == "mcnemar":
+                    yield f"Passed only by {winner}, not by {loser}: {shown}{more}"
+                else:
+                    yield f"Passed more often by {winner} than by {loser}: {shown}{more}"
         yield f"{names[id(pair.b)]} agrees with {names[id(pair.a)]} on {pair.agreement:.0%} of the tasks"
     for note in dict.fromkeys(note for pair in pairs for note in pair.notes):
         yield f"Note: {printable_line(note)}"

@@ -65,27 +65,27 @@ class Reservation:
 
 @dataclass(slots=True)
 class Spending:
-    """What one try has used. The plan has what earlier tries used. ``bytes`` is the size of bodies in both directions.
-
-    ``failed`` counts the requests that failed because of the provider. Agents retry them, and an outage must not use up
-    the budget. So up to ``plan.requests`` of them are forgiven: they do not count as requests. Further ones do, so that
-    retries end.
-
-    An agent could exceed the budget with many requests at once, so tokens and money are reserved before a request is
-    sent. Only the end of an answer says what the request used. If the end is missing, the budget is charged the most
-    that the request may have used. ``input_tokens``, ``output_tokens`` and ``micro_usd`` include a part of this charge.
-    ``unreported_tokens`` and ``unreported_micro_usd`` include the rest.
-    """
+    """The part of the budget that one try has used. :class:`RelayPlan` contains what earlier tries used."""
 
     requests: int = 0
+    # Agents retry failed requests. An outage must not use up the budget, but the retries must end.
     failed: int = 0
+    """The requests that failed because of the provider. The budget ignores up to ``plan.requests`` of them."""
     input_tokens: int = 0
+    """Input tokens as counted by the provider. If a count is missing, the relay estimates it."""
     output_tokens: int = 0
+    """Output tokens as counted by the provider. If a count is missing or incomplete, the relay estimates it."""
     bytes: int = 0
+    """The size of bodies in both directions."""
     micro_usd: int = 0
+    """The price of ``input_tokens`` and ``output_tokens``, in millionths of a US dollar."""
     unreported_tokens: int = 0
+    """The most that requests without a complete answer may have used beyond ``input_tokens`` and ``output_tokens``."""
     unreported_micro_usd: int = 0
+    """The most that requests without a complete answer may have cost beyond ``micro_usd``."""
+    # Without reservations, an agent could exceed the budget with many requests at once.
     reserved: list[Reservation] = field(default_factory=list)
+    """The most that each request in progress may use."""
 
     def has_room(self, plan: RelayPlan, wanted: Reservation) -> bool:
         """Return whether a request fits into the budget together with the requests in progress.

@@ -17,7 +17,7 @@ MAX_EXPANSION: Final = 200
 """How many times larger than its compressed form an answer may be. A stream of events reaches about 50."""
 
 FREE_BYTES: Final = 1024 * 1024
-"""An answer may expand to this many bytes even if it then exceeds :data:`MAX_EXPANSION`."""
+""":data:`MAX_EXPANSION` applies only to answers that have more than this many bytes after decompression."""
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _ZLIB_METHOD: Final = 8

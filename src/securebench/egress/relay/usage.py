@@ -51,9 +51,9 @@ class AddedEvents:
         return bytes(passed)
 
     def finish(self) -> bytes:
-        """Return the current line, even if it is incomplete, or nothing if it belongs to an added event.
+        """Return the current line, or ``b""`` if the line belongs to an added event.
 
-        Call this at the end of the stream. :meth:`feed` calls it at the end of each line.
+        Call this at the end of the stream to get the last line, even if the line is incomplete.
         """
         line = bytes(self._held)
         self._held.clear()

@@ -37,7 +37,7 @@ _SUBSCRIPTION: Final = "sk-ant-oat"
 """The prefix of tokens of a Claude subscription. Anthropic does not permit these tokens in a relay or for probes."""
 
 _SUBSCRIPTION_NAME: Final = "CLAUDE_CODE_OAUTH_TOKEN"
-"""The usual variable of such a token."""
+"""The environment variable that usually contains the token of a Claude subscription."""
 
 _CLOUDS: Final = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "GOOGLE_GENAI_USE_VERTEXAI")
 """The variables that make a program use a cloud, with the program's own credentials."""

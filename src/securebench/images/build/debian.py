@@ -114,7 +114,7 @@ def _apt_settings() -> list[str]:
 
 
 def _apt(*command: str) -> list[str]:
-    """Return the output lines of an apt command, or no lines without apt."""
+    """Return the output lines of an apt command, or an empty list if apt is not installed."""
     return query(command).stdout.splitlines() if shutil.which(command[0]) else []
 
 

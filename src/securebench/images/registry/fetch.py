@@ -126,7 +126,7 @@ class _Pull:
 
 
 class _Progress:
-    """Reports lines, one at a time, and the number of downloaded bytes every few seconds. Threads may share it."""
+    """Passes messages about a download to ``on_progress``, one at a time, even if several threads report them."""
 
     def __init__(self, on_progress: Callable[[str], None]) -> None:
         self._on_progress = on_progress
@@ -141,6 +141,7 @@ class _Progress:
             self._on_progress(line)
 
     def counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield ``pieces``, and report the size of all downloads so far if the last message is a few seconds old."""
         for piece in pieces:
             yield piece
             with self._lock:

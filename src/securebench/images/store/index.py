@@ -158,7 +158,10 @@ class Catalogue:
             return self._document(manifest.config)
 
     def resolved(self, reference: str, manifest: ImageManifest) -> ResolvedImage:
-        """Return the image as a run uses it, under ``reference``."""
+        """Return the :class:`ResolvedImage` of ``manifest``, with ``reference`` as its reference.
+
+        Raises :class:`ImageError` (``image-store-damaged``).
+        """
         size = sum(layer.size for layer in manifest.layers)
         return self.config(manifest).resolved(reference, manifest.config.digest, size)
 

@@ -136,7 +136,10 @@ def read_dockerfile(text: str) -> Dockerfile:
 
 
 def _copied(text: str) -> Iterator[str]:
-    """Yield the paths of the build context that are copied or mounted. Where builders differ, yield all of it."""
+    """Yield the paths in the build context that a Dockerfile copies or mounts.
+
+    If builders could disagree about these paths, also yield the path of the whole context.
+    """
     if re.search(r"^#\s*escape\s*=\s*`", text, re.IGNORECASE | re.MULTILINE):
         yield _WHOLE  # builders disagree about where this directive takes effect
     for found in instructions(text, here_documents=False):

@@ -18,9 +18,9 @@ _MOST: Final = 10_000.0
 
 
 def number(value: Any, place: Path) -> float | None:
-    """Return ``value``, a positive number or its text, as a number; ``None`` for ``None``.
+    """Convert a positive number, or a string such as ``"1.5"``, to a float. Return ``None`` for ``None``.
 
-    Raises :class:`ConfigError` for anything else, and for a number above 10,240,000.
+    Raises :class:`ConfigError` for any other value, and for a number above 10,240,000.
     """
     if value is None:
         return None

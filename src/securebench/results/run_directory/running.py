@@ -75,7 +75,8 @@ class RunningTasks:
     def __call__(self, event: Event) -> None:
         """Record that the run begins to execute tasks, or that a task starts, reaches its verifier or ends.
 
-        Other events are ignored. Without ``seconds``, the call writes the file, and raises ``OSError`` if that fails.
+        Other events are ignored. If the constructor's argument ``seconds`` is 0, the call also writes ``running.json``,
+        and raises ``OSError`` if the file cannot be written. If ``seconds`` is positive, a thread writes the file.
         """
         match event:
             case RunStart():

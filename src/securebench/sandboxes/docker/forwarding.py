@@ -92,16 +92,16 @@ def _listeners(stream: EngineStream, rendezvous: socket.socket, ports: list[int]
     try:
         output = stream.receive(_SECONDS)
     except TimeoutError as error:
-        raise _failed(f"the container that opens them did not report within {_SECONDS:g} s") from error
+        raise _failed(f"SecureBench's helper container did not report within {_SECONDS:g} s") from error
     if output is None:
-        raise _failed("the container that opens them exited")
+        raise _failed("SecureBench's helper container exited")
     if output[1] != b"open\n":
         raise _failed(output[1].decode("utf-8", "replace").strip().rpartition("\n")[2])
     listeners = _receive_sockets(rendezvous)
     if [listener.getsockname() for listener in listeners] != [("127.0.0.1", port) for port in ports]:
         for listener in listeners:
             listener.close()
-        raise _failed("the container that opens them opened different ports")
+        raise _failed("SecureBench's helper container returned the wrong sockets")
     return listeners
 
 

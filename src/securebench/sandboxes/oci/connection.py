@@ -143,7 +143,8 @@ class SupervisorConnection:
     def bounded(self, directory: Path, size: int) -> Iterator[int]:
         """Mount a file system of ``size`` bytes in memory at ``directory``, for sandboxes. Yield its root's descriptor.
 
-        Raises :class:`EngineError` if the supervisor is gone, and :class:`InfrastructureError`.
+        Raises :class:`EngineError` if the supervisor is gone. Raises :class:`InfrastructureError` if the file system
+        cannot be mounted, or if this process has too many open files.
         """
         with descriptor_errors():
             reached(FaultPoint.SUPERVISOR_REQUEST)

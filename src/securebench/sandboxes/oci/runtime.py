@@ -162,13 +162,13 @@ class OciRuntime:
 
     @property
     def enters_networks(self) -> bool:
-        """Whether the runtime can enter an existing network namespace. Otherwise it has to be started in the namespace.
+        """Whether the runtime itself can enter an existing network namespace.
 
-        runc can enter the namespace for ``run``, but not for ``exec``. For ``exec``, it enters the user namespace
-        first, and there it has no privilege over the network namespace. An ordinary user's crun has the same problem
-        if there are no cgroups: then it is started in a new user namespace, in which the sandbox's processes are
-        counted.
+        If false, the supervisor starts the runtime in the network namespace.
         """
+        # ``runc exec`` enters the sandbox's user namespace first. An ordinary user's crun without cgroups is started in
+        # a new user namespace (see ``limits_itself``). In these user namespaces, runc and crun have no privilege over
+        # the network namespace.
         return self.name != "runc" and not (self.rootless and self.limits_itself)
 
     @property

@@ -172,9 +172,10 @@ class OciContainer:
         return self._send(request, compile_process(self._spec, command, self._layout({})), pipes, within)
 
     def _binds(self) -> tuple[list[tuple[str, bool]], dict[str, str]]:
-        """Return the mounts that the supervisor stages, and the path to mount at each target.
+        """Return a list of the mounts that the supervisor stages, and a dictionary of all bind mounts.
 
-        A staged mount is returned as its source and whether it is read-only.
+        The list has the source of each staged mount, and whether the mount is read-only. The dictionary has the target
+        of each bind mount, and the path that the runtime mounts at the target.
         """
         shown = {source: f"{self._context.run}/{SHOWN}/{name}" for source, name in self._context.shown.items()}
         staged: list[tuple[str, bool]] = []
@@ -194,14 +195,13 @@ class OciContainer:
         return self._context.runtime.limits_itself and not self._context.has_cgroups
 
     def _is_detached(self) -> bool:
-        """Whether the runtime detaches, so that the supervisor waits for the first process and learns if it was killed.
-
-        This requires cgroups. They show whether a kill was due to the sandbox's own memory limit. Without them, an
-        agent could use up the machine's memory, and the kill of its first process would count as an infrastructure
-        error. Cgroups also list the processes that a killed runtime left running. ``False`` if root in the sandbox has
-        a capability to trace the first process, because root could then choose how it exits.
-        """
+        """Return whether the supervisor, and not the runtime, waits for the container's first process."""
+        # Root with one of the tracing capabilities could trace the first process, and choose how that process exits.
         may_trace = self._spec.user[0] == 0 and not _TRACING.isdisjoint(granted_capabilities(self._spec))
+        # A waiting supervisor learns whether the first process was killed. Only cgroups show whether the kill was due
+        # to the sandbox's own memory limit. Without cgroups, an agent could use up the machine's memory, and the kill
+        # of its first process would count as an infrastructure error. Cgroups also list the processes that a killed
+        # runtime left running.
         return self._context.runtime.detaches_containers and self._context.has_cgroups and not may_trace
 
     def _layout(self, sources: dict[str, str]) -> HostLayout:
@@ -287,7 +287,7 @@ class OciSandbox(DriverSandbox[OciProcess]):
         return OciProcess(streams, started.handle, command, self._spec.limits.output, self._running.discard)
 
     def _end_commands(self) -> None:
-        """Kill all commands. Wait for their exit only if they could otherwise still write to the host."""
+        """Kill all commands. If killed commands could still write to the host, wait until they have exited."""
         self.kill()
         for process in list(self._running):
             if not all(mount.read_only for mount in self._spec.mounts):

@@ -44,7 +44,7 @@ _MAX_PROBLEMS: Final = 64 * 1024
 _MAX_TRIES: Final = 100
 """Maximum tries of an agent in one attempt. Real runs have fewer."""
 _SPARE: Final = 64 * 1024
-"""Bytes by which a trajectory may exceed its limit. The limit excludes the line with the number of omitted lines."""
+"""Bytes accepted in addition to ``MAX_TRAJECTORY``, for the file name and the line that counts omitted lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

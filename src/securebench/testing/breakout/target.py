@@ -43,10 +43,10 @@ class HostEvidence:
 
 EVIDENCE: Final = (
     HostEvidence("a file of the host, after all attempts", "writes the host's files", "I18"),
-    HostEvidence("the host's kernel settings, after all attempts", "settings of the kernel changed", "I18"),
+    HostEvidence("the host's kernel settings, after all attempts", "changes settings of the kernel", "I18"),
     HostEvidence("a process of the host, after all attempts", "ends the host's processes", "A05"),
     HostEvidence("remaining processes, after all attempts", "leaves a process that survives the sandbox", "L10"),
-    HostEvidence("SecureBench's memory, after all attempts", "SecureBench made to run out of memory", "L17"),
+    HostEvidence("SecureBench's memory, after all attempts", "makes SecureBench run out of memory", "L17"),
 )
 
 
@@ -78,7 +78,7 @@ class Target:
         self._victim = self._start_victim()
 
     def host(self) -> Host:
-        """Start the servers, and return the targets for attempts."""
+        """Start the servers. Return the parts of this host that the attempts try to reach."""
         addresses = ("127.0.0.1", *own_addresses())
         server = self._stack.enter_context(socket.create_server(("", 0)))
         abstract = f"securebench-{self._secret[:8]}"

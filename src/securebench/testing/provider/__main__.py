@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         help="the task family to solve (default: %(default)s)",
     )
     parser.add_argument("--answer", default="42", help="the answer of 'solve', or the command of 'shell' (default: 42)")
-    parser.add_argument("--fault", type=_fault, help=f"a fault in each answer: {_FAULT_NAMES} such as 529")
+    parser.add_argument("--fault", type=_fault, help=f"a fault in each answer: {_FAULT_NAMES} from 400 to 599")
     parser.add_argument("--port", type=int, default=0, help="the port to listen on; 0 chooses a free one (default: 0)")
     parser.add_argument("--certificate", type=Path, help="a PEM certificate, to serve over TLS")
     parser.add_argument("--key", type=Path, help="the key of the certificate, as PEM")

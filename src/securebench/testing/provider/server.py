@@ -33,13 +33,17 @@ class Tls:
 
 
 class ScriptedProvider:
-    """A provider whose model follows ``script``. If ``script`` is a function, it chooses the script. A context manager.
+    """A provider whose model follows a script. The server runs at ``url`` inside the ``with`` block.
 
-    It serves at ``url`` until it is closed. ``url`` does not include the API's version and does not end with a slash.
-    ``fault`` applies to all answers, or is a plan that chooses a fault for each answer. ``texts`` chooses the answer
-    to a client without a shell. The gateway's own requests get a harmless answer. If ``texts`` is ``None``, clients
-    without a shell get this answer, too, but always without a fault. Raises ``OSError`` if the port is
+    ``url`` does not include the API's version and does not end with a slash. Raises ``OSError`` if the port is
     unavailable.
+
+    * A client with a shell tool gets the answers of ``script``, which may be a function that chooses a script.
+    * A client without a shell tool gets the answer that ``texts`` chooses. If ``texts`` is ``None``, the client gets
+      the answer "Scripted.", to which ``fault`` does not apply.
+    * The gateway's test request gets the answer "Scripted.", to which ``fault`` applies.
+
+    ``fault`` is a fault in each answer of the model, or a plan that chooses the fault for each answer.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ _UNSUPPORTED: Final[Mapping[str, str]] = {
     "source": "the tests read the source of the candidate",
     "patch": "the tests patch something that the candidate uses",
     "printed": "the tests read printed output",
-    "copy": "the tests copy an object of a candidate's class that is a dataclass or extends a builtin type",
+    "copy": "the tests copy an instance of a candidate's dataclass, or of a candidate's subclass of a builtin type",
     "process": "the tests configure their own process (random seed, environment variables, warnings)",
     "files": "the tests create files that the candidate cannot see",
     "attribute": "the tests change a list, dict or set that they got from an object of the candidate",

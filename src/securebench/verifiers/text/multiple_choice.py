@@ -104,6 +104,7 @@ def judge_choice(
             return TextVerdict(None if named <= acceptable else FailureReason.WRONG_ANSWER, "choice")
     if concluded := _concluded(found, choices):
         return TextVerdict(None if concluded <= acceptable else FailureReason.WRONG_ANSWER, "choice")
+    # An answer that mentions several choices is ambiguous. Any other answer is wrong.
     several = any(len(_mentioned(reading.answer, choices)) > 1 for reading in found[:1])
     return TextVerdict(FailureReason.AMBIGUOUS_ANSWER if several else FailureReason.WRONG_ANSWER, "none")
 
@@ -265,7 +266,7 @@ def _labels_in(answer: str, choices: Sequence[str]) -> frozenset[int]:
 
 
 def _mentioned(answer: str, choices: Sequence[str]) -> set[int]:
-    """Return all choices whose label or text occurs in ``answer``, to distinguish a list from a wrong answer."""
+    """Return the index of each choice whose label or text occurs in ``answer``."""
     spoken = words(answer)
     by_label = {i for i, label in enumerate(choice_labels(len(choices))) if label.casefold() in spoken}
     return by_label | {i for i, choice in enumerate(choices) if position(words(choice), spoken) >= 0}

@@ -55,11 +55,11 @@ from securebench.verifiers.text.wording import plain, position, words
 MAX_OTHER_WORDS: Final = 24
 """The maximum number of words around the accepted answer. A text with more is a discussion, not an answer."""
 
+# A shorter text could be another answer.
 _FEW_WORDS: Final = 3
-"""The minimum number of words in a description of the accepted answer, if the answer is not a name.
+"""The minimum number of words in a description that begins with an article, a participle or a word such as ``who``.
 
-An article at the start of the description is not counted. A shorter text could be another answer. A description that
-begins with a preposition may be shorter.
+The article is not counted. A description of a name may be shorter.
 """
 
 _GOVERNED: Final = 3
@@ -320,9 +320,9 @@ class Phrase:
 def _begins_a_description(spoken: list[str], *, is_name: bool) -> bool:
     """Return whether ``spoken`` looks like a description of the accepted phrase.
 
-    If the phrase is a name (``is_name``), more texts count as descriptions. The caller recognizes other names in them
-    by their capital letters.
+    The rules are less strict if the phrase is a name (``is_name``).
     """
+    # If the phrase is a name, another answer is a name, too, and the caller finds names by their capital letters.
     first, rest = spoken[0], spoken[1:]
     if first in PREPOSITIONS:
         return bool(rest)

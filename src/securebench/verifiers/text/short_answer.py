@@ -131,10 +131,7 @@ def judge_short_answer(text: str, expected: ExpectedAnswer) -> TextVerdict:
 
 
 def _judge_reading(reading: AnswerReading, expected: ExpectedAnswer) -> TextVerdict | None:
-    """Return the verdict on a one-line answer.
-
-    Return ``None`` if the line gives neither an accepted answer nor several different numbers.
-    """
+    """Return a verdict if the line ``reading`` gives an accepted answer or several different numbers, else ``None``."""
     parts = tuple(reading.parts())
     if _is_exact(reading.answer, expected) or _is_exact(parts[0].answer, expected):
         return _unless_taken_back(parts[0], "exact", expected)

@@ -131,7 +131,7 @@ COPULAS: Final = _words("is are was were equals equal")
 """Words between the subject of a question and a number: ``the remainder is 5``."""
 
 CIRCUMSTANCES: Final = _words("in after of for at on within during with when by")
-"""Words before a number that repeats a number of the question: ``in the 40 minutes``."""
+"""Words before a number that an answer copies from the question, such as ``in`` before ``the 40 minutes``."""
 
 NAMELY: Final = _words("i.e i.e. ie namely which is that's")
 """Words between the label of a choice and its text."""

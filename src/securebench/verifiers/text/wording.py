@@ -208,11 +208,10 @@ def _announces_a_denial(found: set[str], *, colon: bool) -> bool:
 
 
 def is_second_thought(sentence: str, question: frozenset[str], rivals: frozenset[str] | None = None) -> bool:
-    """Return whether a ``sentence`` after an answer takes it back, or could be another answer.
+    """Return whether ``sentence``, which follows an answer, takes the answer back or could be another answer.
 
-    ``rivals`` are the words of all other answers, if they are known. A short sentence with none of these words can then
-    be harmless. It is not harmless if it doubts or denies something, or if it has only one content word and this word
-    is not in ``question``.
+    ``question`` are the words of the question. ``rivals`` are the words of all other answers, if they are known. With
+    ``rivals``, fewer harmless sentences are mistaken for another answer.
     """
     tokens = _normalized(sentence)
     found = set(tokens)
@@ -225,9 +224,11 @@ def is_second_thought(sentence: str, question: frozenset[str], rivals: frozenset
         return True
     if _begins_with_a_reason(tokens):
         return len(content) <= 1 and not any(word[:1].isdigit() for word in content)
+    # A single content word that is not in the question could be another answer.
     spare = len(content) > 1 or question.issuperset(content)
     # If the choices are numbers, other spellings of a number are rivals too.
     numeric = rivals is not None and _has_figures([*rivals]) and _has_figures(content)
+    # A sentence with function words and without the words of other answers is harmless.
     if rivals is not None and spare and not numeric and found & FUNCTION_WORDS and rivals.isdisjoint(found):
         return False
     fresh = [word for word in content if word not in question]

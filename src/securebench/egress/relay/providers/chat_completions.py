@@ -204,9 +204,10 @@ def _check_stream(body: Object) -> None:
 
 
 def _check_tool(tool: Object) -> None:
-    """Refuse a tool that the agent does not run, and extra fields: some LLM gateways act on them in any tool."""
+    """Refuse a tool that the agent does not run itself, or a tool in which an unknown field is set."""
     if (kind := kind_of(tool, "")) not in _TOOLS:
         raise tool_refused(kind)
+    # Some LLM gateways act on unknown fields of any tool.
     if other := sorted(name for name in tool.keys() - {"type", "cache_control", kind} if tool[name] is not None):
         raise RefusedError(RelayRefusal.TOOL, f"a tool with the field {shown(other[0])} is not allowed")
 

@@ -82,8 +82,9 @@ def _from_overlay(entry: TreeEntry, shift: int) -> Iterator[bytes]:
 def layer_of_archive(pieces: Iterator[bytes], tree: Path, shift: int) -> Iterator[bytes]:
     """Yield the layer with the changes that the steps made to the root directory.
 
-    ``pieces`` are an archive of the changed directory, ``tree`` is the unpacked image. ``shift`` was added to the ids
-    of its owners. Raises the errors of :func:`layer_of_overlay`, and :class:`ImageError` (``image-malformed``).
+    ``pieces`` are an archive of the changed root directory. ``tree`` is the directory with the unpacked image, and
+    ``shift`` is the number that was added to each user and group id in ``tree``. Raises the errors of
+    :func:`layer_of_overlay`, and :class:`ImageError` (``image-malformed``).
     """
     found: dict[bytes, MemberKind] = {}
     reader = TarReader(pieces, "the result of the steps", ArchiveLimits().header)

@@ -1,8 +1,8 @@
-"""The network namespace of a container, created before its runtime starts: loopback with listening sockets.
+"""Creates a container's network namespace, with listening sockets on loopback, before the container's runtime starts.
 
-The supervisor itself has a separate network namespace without connections. So it can always return to this namespace
-after creating another one, even without root privileges on the host. No runtime ever starts in the host's network
-namespace.
+The supervisor is started in its own network namespace, which has no connections. So no runtime starts in the host's
+network namespace. To create a container's network namespace, the supervisor enters the new namespace and then returns
+to its own. To return to the host's network namespace, the supervisor would need root privileges on the host.
 """
 
 from __future__ import annotations

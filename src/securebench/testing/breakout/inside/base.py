@@ -19,15 +19,21 @@ SECONDS = 15.0
 
 
 TOGETHER = "together"
-"""Staging: the attempt has its own process in a sandbox that it shares with other attempts."""
+"""The ``staging`` of a breakout attempt that has its own process in a sandbox shared with other attempts."""
 ALONE = "alone"
-"""Staging: in its own sandbox with small limits. The attempt ends the sandbox or exhausts its limits."""
+"""The ``staging`` of a breakout attempt in its own sandbox with small limits.
+
+The attempt could end the sandbox or exhaust the limits.
+"""
 ENDLESS = "endless"
-"""Staging: like ``alone``, with a short time limit, because the attempt never ends."""
+"""The ``staging`` of a breakout attempt that never ends.
+
+``endless`` differs from ``alone`` only in a shorter time limit.
+"""
 ENTERED = "entered"
-"""Staging: in a persistent sandbox, in which the driver runs other commands during the attempt."""
+"""The ``staging`` of a breakout attempt during which the driver runs other commands in the same persistent sandbox."""
 LEAKED = "leaked"
-"""Staging: the attempt starts in a directory that the runtime may have left open."""
+"""The ``staging`` of a breakout attempt that starts in a directory that the runtime may have left open."""
 
 
 class Stopped(Exception):  # noqa: N818 - the desired result, not an error

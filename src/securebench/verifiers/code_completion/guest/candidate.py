@@ -172,7 +172,7 @@ class CandidatePeer(Peer):
         return bool(type(subject).__exit__(subject, type(error) if error else None, error, None))
 
     def _do_state(self, _: None, numbers: list[int]) -> list[Any]:
-        """Return the contents of the containers with these numbers. The candidate defines the containers' classes."""
+        """Return the contents of the numbered objects, whose classes extend ``list``, ``dict`` or a similar type."""
         from securebench.verifiers.code_completion.guest.shapes import plain_base, plain_parts
 
         subjects = map(self.exported, numbers)
@@ -232,7 +232,7 @@ class CandidatePeer(Peer):
         return class_shape(value, number)
 
     def sent(self, *, arrives: bool) -> None:
-        """Record whether the other side receives the descriptions of classes in the last message."""
+        """If the last message ``arrives``, remember which classes it describes, so that no class is described twice."""
         if self._describing:
             self._described |= self._describing if arrives else set()
             self._describing = set()

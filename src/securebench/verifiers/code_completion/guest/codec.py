@@ -221,7 +221,10 @@ class Exchange:
             raise MalformedError(type(error).__name__) from error
 
     def changes(self, message: dict[str, Any]) -> bool:
-        """Return whether a message has new contents for containers of this side. Raises :class:`MalformedError`."""
+        """Return whether the answer ``message`` has new contents for a list or other container of the request.
+
+        Raises :class:`MalformedError`.
+        """
         try:
             return any(number in self._objects for number, _, _ in message["heap"])
         except Exception as error:

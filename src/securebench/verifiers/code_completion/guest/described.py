@@ -83,7 +83,7 @@ def fill(peer: JudgingPeer, kind: str, stand_in: Any, contents: list[Any], excha
 
 
 def own_tag(value: Any, numbers: dict[int, int]) -> list[Any]:
-    """Return the tag of ``value``, which is a stand-in or a member of an enumeration of the candidate."""
+    """Return the tag of ``value``, a stand-in for an object of the candidate, such as an enumeration's member."""
     if id(value) in numbers:
         note_possible_change(value)
         return ["yours", numbers[id(value)]]

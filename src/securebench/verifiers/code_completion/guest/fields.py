@@ -155,14 +155,14 @@ class DataclassFields:
 
 
 def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: dict[str, Any], *, is_new: bool) -> None:
-    """Check whether ``made``, an object that the tests built, has the values that were passed, as fields or as data.
+    """Record whether ``made``, an object that the tests built, contains the values that the tests passed to ``cls``.
 
-    If it does, comparisons use these values until the candidate gets a chance to change the object. If it does not,
-    comparisons with objects of its class are refused. There is one exception: if ``is_new`` is true, a dataclass object
-    still equals itself.
+    * A dataclass object or named tuple must have these values in its fields.
+    * An object of a subclass of a plain type, such as ``list``, must equal the plain object built from these values.
+    * Other objects are not checked.
 
-    ``is_new`` must be false if the candidate returned an object that the tests already have. If it were true, a class
-    that always returns the same object could make ``P(3) == P(4)`` true.
+    If the values differ, comparing ``made`` by value with objects of its class raises :class:`UnsupportedError`, but a
+    new dataclass object still equals itself. ``is_new`` is false if the tests already had the object.
     """
     if type(made) is not cls:
         return
@@ -181,8 +181,10 @@ def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: d
         fits = _fits_plain(cls, made, positional, named)
     else:
         return
+    # The fields of an anchored object are not requested until the candidate gets a chance to change the object.
     state["_securebench_is_anchored" if fits else "_securebench_is_doubtful"] = True
     if not fits and not is_new:
+        # If this object equaled itself, a class that always returns the same object could make P(3) == P(4) true.
         state["_securebench_is_reused"] = True
 
 

@@ -57,18 +57,20 @@ def undefined_names(source: str) -> frozenset[str]:
 
 
 class Ownership:
-    """Decides which undefined names in the tests refer to the candidate.
+    """Decides which undefined names in the tests refer to the candidate. ``free`` holds these names.
 
-    ``free`` holds the names that refer to the candidate. The name of a builtin refers to the candidate if the row's
-    starter code defines it, or if it is the only name of the candidate that the tests use. In all other cases, it
-    refers to the builtin. If it did not, a candidate that defines ``sorted`` could decide what its own result is
-    compared with.
+    * Names that are not builtins refer to the candidate.
+    * Names of builtins refer to the candidate if the row's starter code defines them.
+    * If the tests use no name of these two kinds, and the candidate defines exactly one of the builtins that the tests
+      use, the name of this builtin refers to the candidate.
     """
 
     def __init__(self, source: str, starter: Sequence[str], defined: Callable[[list[str]], Sequence[str]]) -> None:
         undefined = undefined_names(source)
         shared = undefined & frozenset(vars(builtins))
         named = shared & frozenset(starter)
+        # Other names of builtins are left out, because a candidate that defines ``sorted`` could decide what its own
+        # result is compared with.
         self.free = (undefined - shared) | named
         self._shared = sorted(shared - named)
         self._defined = defined

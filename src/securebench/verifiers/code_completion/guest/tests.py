@@ -80,10 +80,7 @@ class JudgingPeer(Peer):
         return result
 
     def refresh(self) -> None:
-        """Request the contents of all objects of container subclasses again.
-
-        The last request may have changed these objects.
-        """
+        """Update all stand-ins for containers, because the candidate's code may have changed the containers."""
         if not self.live:
             return
         from securebench.verifiers.code_completion.guest.subclasses import refill
@@ -120,12 +117,8 @@ class JudgingPeer(Peer):
         return found
 
     def defined(self, names: list[str]) -> Any:
-        """Return those of ``names`` that the candidate says it defines.
-
-        Unlike other requests, this request does not set ``has_requested``, which shows whether the candidate may have
-        caused an import in the tests to fail. The answer to this request cannot do so: it only decides which names are
-        looked up.
-        """
+        """Return those of ``names`` that the candidate says it defines, without setting ``has_requested``."""
+        # The answer only decides which names are looked up. No import in the tests can fail because of the answer.
         return super().request("defined", None, names)
 
     # Answers that could mislead the tests.

@@ -152,7 +152,7 @@ def _doc(self: Any) -> Any:
 
 
 def name_class(cls: type) -> None:
-    """Record that the tests use the name of ``cls``, so that operators on its objects are sent to the candidate."""
+    """Allow operators on objects of ``cls`` to be sent to the candidate, because the tests use the name of ``cls``."""
     type.__setattr__(cls, "_securebench_is_named", True)
 
 

@@ -14,34 +14,37 @@ if TYPE_CHECKING:
     from typing import Any
 
 START = b"T"
-"""Host to the tests' side: a task begins. The payload is a random number and, in four bytes, a time limit in seconds.
+"""The host tells the tests' side that a task begins.
 
-If the time limit is 0, the process runs the task itself. Otherwise, it may fork a process for the task (``forks.py``).
-The time limit then applies to the forked process.
+The payload is a random number and, in four bytes, a time limit in seconds. If the time limit is 0, the process that
+reads START runs the task itself. With another time limit, the process that reads START can fork a process for the task
+(``forks.py``), and the time limit applies to the forked process.
 """
 NONCE_BYTES = 16
 HELLO = b"H"
-"""Either side to host: the side's program has started, and has run only SecureBench's code so far. The tests' side adds
-the random number of START, and then ``1`` if the process has forked, else ``0``."""
+"""Either side tells the host that the side's program has started, and has run only SecureBench's code so far.
+
+The tests' side adds the random number of START, and then ``1`` if the process has forked, else ``0``.
+"""
 SOURCE = b"S"
-"""Host to either side: the code to run."""
+"""The host sends either side the code to run."""
 READY = b"R"
-"""Candidate's side to host: the candidate is loaded."""
+"""The candidate's side tells the host that the candidate is loaded."""
 FAILED = b"F"
-"""Candidate's side to host: why the candidate's side cannot continue. The candidate then fails."""
+"""The candidate's side tells the host why this side cannot continue. The candidate then fails."""
 REQUEST = b"Q"
-"""Either side to the other: do something and reply."""
+"""One side asks the other to do something and reply."""
 REPLY = b"A"
-"""Either side to the other: the result of a request."""
+"""One side sends the other the result of a request."""
 VERDICT = b"V"
-"""Tests' side to host: how the tests ended."""
+"""The tests' side tells the host how the tests ended."""
 END = b"E"
-"""Tests' side to host: the process of a task has exited."""
+"""The tests' side tells the host that the process of a task has exited."""
 
 OUTPUT_END = b"\0"
-"""Candidate's side to host, on stderr: what the candidate printed while it was loaded ends here."""
+"""The candidate's side writes this byte to stderr after everything that the candidate printed while it was loaded."""
 CLEAN = b"C"
-"""Tests' side to host, on stderr: nothing is left of the task."""
+"""The tests' side writes this byte to stderr if nothing is left of the task."""
 
 HEADER_BYTES = 5
 MAX_FRAME_BYTES = 16 * 1024 * 1024

@@ -258,11 +258,9 @@ class PytestAdapter(Adapter):
         return bool(named) and posixpath.normpath(named) == path
 
     def names(self, test: str) -> tuple[str, ...]:
-        """Return the node id and, if its parameters contain a space, the part before the first space.
-
-        Some log parsers cut ids at spaces. Other spaces are ignored, because the part before them could be the full id
-        of another test.
-        """
+        """Return the node id, and also the part before its first space if that space is inside the parameters."""
+        # Some log parsers cut ids at spaces. The part before a space that is not inside the parameters could be the
+        # full id of another test.
         cut = test.split(" ", 1)[0]
         return (test, cut) if cut.count("[") > cut.count("]") else (test,)
 
@@ -283,10 +281,7 @@ def read_pytest(command: RunnerCommand) -> PytestAdapter | None:
 
 @dataclass(frozen=True, slots=True)
 class SympyAdapter(LauncherAdapter):
-    """A command that runs SymPy's ``bin/test``.
-
-    ``guest/securebench_sympy.py`` runs the test functions instead.
-    """
+    """A ``bin/test`` command of SymPy. ``guest/securebench_sympy.py`` is run in place of ``bin/test``."""
 
     runner: ClassVar[str] = "sympy"
     protected: ClassVar[tuple[str, ...]] = ("inspect", "random", "traceback", "warnings")

@@ -120,11 +120,9 @@ class Controls:
         return [style for group in self.groups for style in group.controls.values()]
 
     def digests(self, adapter: Adapter) -> list[str]:
-        """Return digests of the new functions' names if the command selects single tests.
-
-        The reporter then has to select the new functions, too. Otherwise return an empty list, so that code in the
-        tests' process does not learn which functions are new.
-        """
+        """Return digests of the new functions' names, or an empty list if the command does not select single tests."""
+        # If the command selects single tests, the reporter must also select the new functions. Digests that the
+        # reporter does not need would only show code in the tests' process which functions are new.
         return [digest(function) for group in self.groups for function in group.new] if adapter.narrows else []
 
 

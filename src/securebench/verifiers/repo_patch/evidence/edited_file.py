@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.words import NameMaker
 
 MAX_PLAIN: Final = 2
-"""The maximum number of places in a file to which tests that always fail are added.
+"""The maximum number of classes per file to which tests that always fail are added. The module counts as a class.
 
-A place is a class with tests, or the module itself. It gets one such test, or ``MAX_PLAIN`` if the file has no other
-controls.
+Each of these classes gets one such test. If the file has no other controls, each class gets ``MAX_PLAIN``.
 """
 
 _RANDOM = secrets.SystemRandom()
@@ -67,22 +66,22 @@ _CLASS_ENDS: Final = ("tearDownClass", "teardown_class")
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """A test of the task, at ``place``, and its ``controls``.
-
-    ``controls`` maps the function name of each control to the control's style. ``real`` is the name of the function
-    that now contains the task's test. For an added test that always fails, the group has only a control: ``real`` and
-    ``place.function`` are empty strings.
-
-    ``homes`` are the places where the test runs: its class and the subclasses of that class, or its module if it has no
-    class. Their ``function`` is an empty string. ``bits`` says how hard it is to guess which variant is the task's
-    test: one in ``2 ** bits`` guesses is right.
-    """
+    """The controls made from one test of the task, or one added test that always fails."""
 
     place: CasePlace
+    """The place of the task's test, or the class or module (with an empty ``function``) to which a test was added."""
+
     real: str
+    """The name of the function that now contains the task's test, or an empty string if the group is an added test."""
+
     controls: Mapping[str, str]
+    """The style of each control, by the name of the control's function."""
+
     homes: frozenset[CasePlace]
+    """The classes that run the test, or the module if the test has no class. Each place has an empty ``function``."""
+
     bits: float = 0.0
+    """How hard it is to guess which function is the task's test. One in ``2 ** bits`` guesses is right."""
 
     @property
     def new(self) -> list[str]:
@@ -147,7 +146,7 @@ class Variants:
 
     @property
     def bits(self) -> float:
-        """How hard it is to guess which variant is the test: see :class:`ControlGroup`."""
+        """How hard it is to guess which variant is the test: see :attr:`ControlGroup.bits`."""
         strong = [count for way, count in zip(self.ways, self.counts, strict=True) if _is_strong(way)]
         return math.log2(math.prod(strong)) if self.test.movable else 0.0
 

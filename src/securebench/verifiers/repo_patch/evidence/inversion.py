@@ -369,7 +369,7 @@ def _plain_parameters(call: ast.Call) -> dict[str, _Column]:
 
 
 def _two(name: str) -> int:
-    """Return 1 if the forms of the assertion ``name`` replace two arguments, and 0 if they replace one."""
+    """Return the index (0 or 1) of the last argument that an inversion of the assertion ``name`` replaces."""
     return int("{1}" in _FORMS[name][0])
 
 

@@ -122,9 +122,9 @@ class Judge:
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
     def _emptied(self, real: Mapping[str, str], needed: Required) -> set[CasePlace]:
-        """Return the places of ``needed`` whose tests are skipped or xfailed with the change, but not without it.
+        """Return the places of required tests that are skipped or xfailed only with the candidate's change.
 
-        Places whose tests may be skipped are left out.
+        The places in ``needed.may_skip`` are ignored.
         """
         empty = {
             test: place for test, outcome in real.items() if outcome in EMPTY and (place := self._adapter.place(test))
@@ -189,11 +189,7 @@ class Judge:
 class _Seen:
     """The reported outcomes, divided into outcomes of the task's own tests and outcomes of controls.
 
-    The variants of a test are the test itself and its copies with inverted assertions. Variants with new names are
-    recognized by the names, and a variant with the original name by its class or module.
-
-    A subclass runs the variants that it inherits. These controls count only if the test files show the inheritance,
-    because a subclass may override the tests.
+    A control counts only if it ran in one of the ``homes`` of its :class:`ControlGroup`.
     """
 
     def __init__(self, outcomes: Mapping[str, str], adapter: Adapter, controls: Controls) -> None:
@@ -213,7 +209,7 @@ class _Seen:
         own = {key: self._add_variant(group, ids) for key, (group, ids) in found.items()}
         homes: set[tuple[int, CasePlace]] = set()
         for key, (group, ids) in found.items():
-            if key.home in group.homes:
+            if key.home in group.homes:  # another class may override the tests
                 homes.add((id(group), key.home))
                 for function in group.controls:
                     failed |= self._weigh(group, function, ids.get(function, []), own[key])
@@ -228,7 +224,8 @@ class _Seen:
     def _part(self, controls: Controls) -> dict[_Key, tuple[ControlGroup, dict[str, list[str]]]]:
         """Return the ids of the variants of each test, by class and function.
 
-        The outcomes of tests that have no variants are recorded in this object instead.
+        The variants of a test are the test itself and its copies with inverted assertions. The outcomes of tests that
+        have no variants are recorded in this object instead.
         """
         new = {name: group for group in controls.groups for name in group.new}
         known: dict[str, list[ControlGroup]] = {}
@@ -245,6 +242,7 @@ class _Seen:
                 ids = found.setdefault(_Key.of(group, place, test), (group, {}))[1]
                 ids.setdefault(place.function, []).append(test)
         for test, place in others:
+            # A variant that kept the test's original name is recognized by its class or module.
             groups = known.get(place.function, []) if place is not None else []
             keys = [key for group in groups if place and (key := _Key.of(group, place, test)) in found]
             if place is not None and keys:
@@ -264,7 +262,7 @@ class _Seen:
             self._passed_frames.add(_frame(own, place.function))
 
     def _add_variant(self, group: ControlGroup, ids: dict[str, list[str]]) -> list[str]:
-        """Keep the outcomes of the task's own test in ``group``. Return the ids that the task uses for this test."""
+        """Record the outcomes of the task's test, the function ``group.real``, and return the test's original ids."""
         if not group.real:
             return []
         tests = ids.get(group.real, [])
@@ -411,10 +409,10 @@ class _Ids:
                 self._by_name.setdefault(name, []).append(outcome)
 
     def missed(self, wanted: tuple[str, ...], good: frozenset[str], name: str) -> list[str]:
-        """Return ``NAME/POSITION`` for each missed id in ``wanted``, a list of the task with the name ``name``.
+        """Return the index in ``wanted`` of each missed id, with the prefix ``name``, for example ``fail_to_pass/0``.
 
-        An id is missed if no test has it, if the outcome of one of its tests is not in ``good``, or if :meth:`_is_own`
-        is false.
+        An id is missed if no test matches the id, if a matching test has an outcome that is not in ``good``, or if
+        :meth:`_is_own` returns ``False``.
         """
         missed = []
         for place, test in enumerate(wanted):
@@ -424,7 +422,11 @@ class _Ids:
         return missed
 
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
-        """Return whether the good outcome of ``test`` can come from one of the task's own tests."""
+        """Return whether a test that the task's files define with the name ``test`` had only good outcomes.
+
+        Returns ``True`` if ``test`` is the runner's own id of a test, or if no test of the task's files is known to
+        have this name.
+        """
         # The candidate can add tests with the name of a test of the task. So if the task's files define the name, all
         # tests of one of its definitions must have been reported with good outcomes.
         places = () if test in self._real else self._places.get(test, ())

@@ -60,7 +60,7 @@ class ModuleSource:
 
     @cached_property
     def words(self) -> list[str]:
-        """The words in the module's names, strings and comments, in lower case, except words in ``_MEANINGFUL``."""
+        """The words in the module's text, in lower case. The words in ``_MEANINGFUL`` are left out."""
         return [word for word in dict.fromkeys(map(str.lower, _WORD.findall(self.text))) if word not in _MEANINGFUL]
 
     @cached_property

@@ -1,9 +1,11 @@
 """Fingerprints the code that tests depend on: a digest per function and class of some modules.
 
-Code is compared by value, including the plain values in its defaults and closures. Everything else is compared by
-identity, so only fingerprints taken in the same process can be compared. Honest changes are ignored: plain values of
-attributes (``TestCase.maxDiff``), new names, and names in ``IGNORED_NAMES``. A new name counts as a change if it hides
-an inherited method or a builtin, or if it is the name of a special method.
+Fingerprints contain ``id()`` values, so two fingerprints can be compared only if they were taken in the same process.
+A comparison ignores the following changes, because honest code makes them:
+
+* an attribute with a plain value, such as ``TestCase.maxDiff``, has another value
+* a name in ``IGNORED_NAMES`` refers to another function
+* a new name appears, unless it hides a builtin or an inherited method, or is the name of a special method
 
 Before the candidate's code runs, the functions that are needed later are stored in local variables, so that the
 candidate cannot replace them.
@@ -141,11 +143,12 @@ def _scopes(modules: Any) -> Any:
 
 
 def unload_package(package: Any, unloaded: Any) -> Any:
-    """Unload ``package``, which only this module loaded, and return a function to call after collection.
+    """Remove the modules of ``package`` from ``sys.modules``, and return a function to call after test collection.
 
-    Until then, an import of the package returns the same modules. ``unloaded`` receives the unloaded modules, and is
-    emptied when they are loaded again.
+    If the package is imported during collection, the same modules are put back. The removed modules are added to the
+    dict ``unloaded``, which is emptied when the modules are put back.
     """
+    # Call this function only if no other code has loaded the package.
     # Tests that restore sys.modules, such as those with pytest's pytester, load copies of the package and unload them.
     # If the modules stayed loaded, these tests would use them instead, and share their state.
     loaded, finders, make = sys.modules, sys.meta_path, ModuleSpec
@@ -174,10 +177,13 @@ def unload_package(package: Any, unloaded: Any) -> Any:
     finders.insert(0, finder)
 
     def end(used: Any) -> None:
-        """Let imports load new copies of the modules. If the tests use the modules, a new copy counts as a change."""
+        """Let later imports of the package load new copies of its modules.
+
+        If the tests use the package (``used``), each new copy changes the fingerprint.
+        """
         finders[:] = [other for other in finders if other is not finder]
         if used:
-            unloaded.clear()
+            unloaded.clear()  # a fingerprint ignores only copies of modules in ``unloaded``
 
     return end
 

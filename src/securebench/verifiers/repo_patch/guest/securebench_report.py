@@ -71,12 +71,9 @@ def reporter(channel: Any) -> Any:  # noqa: C901 - all hooks are closures of thi
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_collection_finish(self, session: Any) -> None:
-            """Remember each test's id and whether it may fail, so that later changes have no effect.
-
-            Choose the tests before which fingerprints are compared. If the host sent ``collect`` in its instructions
-            (``order``), report the ids of the tests.
-            """
-            for item in session.items:  # a reference to the item, so that its id() is not reused
+            """Record each test's id and whether it may fail. Report the ids if the host's instructions ask for them."""
+            # Later changes to the items have no effect. A reference to each item keeps its id() from being reused.
+            for item in session.items:
                 known[id(item)] = (item, item.nodeid[:LONGEST_ID], marked(item))
             if stop_reusing is not None:
                 stop_reusing(any(is_case(item) for item in session.items))
