@@ -387,12 +387,13 @@ class SandboxDriver(Extension, ABC):
         return False
 
     def bounded(self, directory: Path, size: int) -> AbstractContextManager[Path]:
-        """Return a context in which sandboxes find an empty file system at the existing ``directory`` of this host.
+        """Return a context that provides an empty file system in memory for mounts of sandboxes.
 
-        The file system is in memory. It has room for ``size`` bytes, and for one file per 4 KiB of ``size``, but always
-        for at least 1,024 files. Set :attr:`Mount.bounded` for each mount of a directory in this file system. The
-        context yields the path at which this process can access the files, because ``directory`` itself may look empty
-        to this process. The files are gone when the context ends. Raises :class:`InfrastructureError`.
+        In the context, the existing ``directory`` of this host is the mount point of the file system. It has room for
+        ``size`` bytes, and for one file per 4 KiB of ``size``, but always for at least 1,024 files. Set
+        :attr:`Mount.bounded` for each mount of a directory in this file system. The context yields the path at which
+        this process can access the files, because ``directory`` itself may look empty to this process. The files are
+        gone when the context ends. Raises :class:`InfrastructureError`.
         """
         raise InfrastructureError(f"this driver cannot limit the size of {directory} (to {size} bytes)")
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _ENDS: Final = {signal.SIGINT, signal.SIGTERM}
 _FAULTS: Final[dict[str, Fault]] = {"hang": Hang(3600), "cut": Cut(400), "slow": Slow(0.2), "garble": Garble()}
-_FAULT_NAMES: Final = f"{', '.join(_FAULTS)}, or an HTTP status"
+_FAULT_NAMES: Final = f"{', '.join(_FAULTS)}, or an HTTP status from 400 to 599"
 _STATUSES: Final = range(400, 600)
 
 
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         help="the task family to solve (default: %(default)s)",
     )
     parser.add_argument("--answer", default="42", help="the answer of 'solve', or the command of 'shell' (default: 42)")
-    parser.add_argument("--fault", type=_fault, help=f"a fault in each answer: {_FAULT_NAMES} from 400 to 599")
+    parser.add_argument("--fault", type=_fault, help=f"a fault in each answer: {_FAULT_NAMES}")
     parser.add_argument("--port", type=int, default=0, help="the port to listen on; 0 chooses a free one (default: 0)")
     parser.add_argument("--certificate", type=Path, help="a PEM certificate, to serve over TLS")
     parser.add_argument("--key", type=Path, help="the key of the certificate, as PEM")
@@ -82,7 +82,7 @@ def _fault(name: str) -> Fault:
         return _FAULTS[name]
     if name.isdecimal() and int(name) in _STATUSES:
         return Fail(int(name))
-    raise argparse.ArgumentTypeError(f"{name!r} is not a fault: expected {_FAULT_NAMES} from 400 to 599")
+    raise argparse.ArgumentTypeError(f"{name!r} is not a fault: expected {_FAULT_NAMES}")
 
 
 if __name__ == "__main__":

@@ -177,7 +177,7 @@ def _without_circumstances(spoken: list[str], question: Question) -> list[str]:
 
 
 def is_rounded(lead: str, answer: str) -> bool:
-    """Return ``False`` if ``lead`` ends in a number and ``≈`` or a similar sign, and ``answer`` does not round it.
+    """Return ``False`` if ``lead`` ends in ``≈`` or a similar sign, and ``answer`` does not round the number before it.
 
     The number may be rounded up or down, as in ``2.718 ≈ 2.72``.
     """

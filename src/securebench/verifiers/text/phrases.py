@@ -96,7 +96,7 @@ _ARTICLES: Final = frozenset({"the", "a", "an"})
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A word of a sentence: as :func:`words` normalizes it, and as written, without quotes and emphasis."""
+    """A word of a sentence. ``word`` is normalized by :func:`words`. ``written`` keeps capitals and punctuation."""
 
     word: str
     written: str
@@ -223,7 +223,7 @@ class Phrase:
         return True
 
     def _describes(self, said: list[_Token], *, is_name: bool) -> bool:
-        """Return whether ``said`` only rules out other names, or describes the phrase and mentions no other name."""
+        """Return whether ``said`` describes the phrase and gives no other answer. Ruling out other names is allowed."""
         if not self._fillers:
             return False
         if is_name and self._is_contrast(said):

@@ -1,4 +1,4 @@
-"""An attempt, and how to make it in its own process, so that it does not change the process of later attempts."""
+"""A breakout attempt, and a function that makes it in a process of its own."""
 
 from __future__ import annotations
 

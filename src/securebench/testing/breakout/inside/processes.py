@@ -159,7 +159,7 @@ def _daemon(_host: Host) -> None:
 @attempt("kill everything (`kill -1`)", "ends the host's processes", "A05", staging=ALONE)
 def _kill_all(_host: Host) -> None:
     os.kill(-1, signal.SIGKILL)
-    raise Stopped("ended only the sandbox's processes")
+    raise Stopped("the signal ended the sandbox's processes, and no others")
 
 
 @attempt("kill process 1", "ends only its own sandbox", "A05", staging=ALONE)

@@ -93,7 +93,7 @@ class Exchange:
     # Packing.
 
     def pack(self, value: Any) -> dict[str, Any]:
-        """Return a message with ``value`` and with the received containers that have changed.
+        """Return a message with ``value``, and with each list, dict or set from the other side that was changed.
 
         Raises :class:`UncrossableError` or :class:`ValueTooLargeError`.
         """

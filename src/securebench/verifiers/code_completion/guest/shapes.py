@@ -53,7 +53,7 @@ def plain_base(kind: type) -> str:
 
 
 def plain_parts(value: Any, base: str) -> Any:
-    """Return the plain value of an object of a subclass of ``base``. For a mutable container, this is a list."""
+    """Return the value of an object as an immutable ``base``, or the parts of a mutable ``base`` as a list."""
     if base in FROZEN:
         return FROZEN[base](value)
     plain = CONTAINERS[base]

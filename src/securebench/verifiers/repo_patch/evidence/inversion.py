@@ -1,10 +1,10 @@
 """Invert one assertion of a test, so that the test must fail if it passed before.
 
-There are two rules. An inversion is *certain*: if the assertion holds, its inversion fails for all values. If the
-source does not prove this, there is no inversion. An inversion is also *similar*: an ``assert ==`` or ``assertEqual``
-keeps its form, and an expected value in the source is replaced by another value of the same type. So a
-candidate whose objects claim to equal everything, or that replaces an assertion method, also passes the inversion, and
-is thus found.
+There are two rules:
+
+* An inversion is certain. No value passes both the assertion and its inversion, and the source proves this.
+* An inversion is similar. An ``assert ==`` or ``assertEqual`` keeps its form, and an expected value is replaced by
+  another value of the same type.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class _Inverter:
         return self._other_number(node, apart=apart) if isinstance(node, ast.BinOp) else ()
 
     def _one_of(self, nodes: list[ast.expr], *, apart: bool) -> tuple[tuple[Edit, ...], ...]:
-        """Return edits that change one of ``nodes``, chosen at random, to different values."""
+        """Choose one of ``nodes`` at random. Return the edits that change its value, one for each of several values."""
         for node in _RANDOM.sample(nodes, len(nodes)):
             if found := self._other(node, apart=apart):
                 return found

@@ -262,7 +262,7 @@ class _Seen:
             self._passed_frames.add(_frame(own, place.function))
 
     def _add_variant(self, group: ControlGroup, ids: dict[str, list[str]]) -> list[str]:
-        """Record the outcomes of the task's test, the function ``group.real``, and return the test's original ids."""
+        """Record the outcomes of the group's test (``group.real``). Return the ids that the test has in the task."""
         if not group.real:
             return []
         tests = ids.get(group.real, [])
@@ -328,10 +328,8 @@ class _Key(NamedTuple):
 
 
 def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
-    """Return the counterpart in ``tests`` of each id in ``own``, or an empty list if the lists differ in length.
-
-    ``named`` are the ids of ``tests``, but with the function name that is used in ``own``.
-    """
+    """Return ``tests`` in the order of ``own``, or an empty list if the lists differ in length."""
+    # ``named`` is ``tests`` with another function name in each id: that of ``own``.
     if sorted(own) == sorted(named):
         by_name = dict(zip(named, tests, strict=True))
         return [by_name[one] for one in own]
@@ -422,11 +420,7 @@ class _Ids:
         return missed
 
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
-        """Return whether a test that the task's files define with the name ``test`` had only good outcomes.
-
-        Returns ``True`` if ``test`` is the runner's own id of a test, or if no test of the task's files is known to
-        have this name.
-        """
+        """Return ``False`` if the task's files define ``test``, and no definition had only good outcomes."""
         # The candidate can add tests with the name of a test of the task. So if the task's files define the name, all
         # tests of one of its definitions must have been reported with good outcomes.
         places = () if test in self._real else self._places.get(test, ())
