@@ -151,7 +151,8 @@ def test_tests_that_do_not_compile_are_a_problem(tmp_path: Path) -> None:
     done = validate(tmp_path)
     assert done.exit_code == 1
     assert "[tests-unusable]" in done.stderr
-    assert "at line 2 of the tests" in done.stderr
+    assert "compiling the tests with Python" in done.stderr
+    assert "fails at line 2" in done.stderr
     assert "add(" not in done.stderr
 
 

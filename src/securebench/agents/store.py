@@ -1,7 +1,7 @@
 """Agent programs in the image store: one copy of each version and platform, shared by all runs of a user.
 
-A program is an image whose only layer is its archive, so the store's index, leases, unpacking and removal apply to it.
-Only images that :class:`AgentStore` itself added count as programs, whatever references other images have.
+Each program is stored as an image whose only layer is the program's archive. Other images in the store are never
+treated as programs.
 """
 
 from __future__ import annotations

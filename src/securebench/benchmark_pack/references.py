@@ -64,7 +64,11 @@ def eval_references(family: str, evals: Mapping[str, Any], *, read_only: bool) -
 
 
 def path_faults(references: Sequence[Referenced], value_fields: Mapping[str, Visibility]) -> Iterator[Fault]:
-    """Yield the path faults of a row. ``value_fields`` maps each eval field without files to its lane."""
+    """Yield the faults of the paths and mounts in ``references``, the file references of a row.
+
+    The keys of ``value_fields`` are the names of the eval fields without a file reference. The values are the lanes of
+    these fields.
+    """
     for one in references:
         if fault := relative_path_fault(one.file.path):
             yield Fault("path-unsafe", f"the path {fault}", (*one.place, "path"), "use a path below the asset root")

@@ -66,7 +66,9 @@ class CandidateStore:
         return CandidateArtifact(kind, snapshot.digest, snapshot.size, self._path(snapshot.digest))
 
     def seal_patch(self, delta: Delta, text: str) -> CandidateArtifact:
-        """Store the changes ``delta``. ``text``, their diff, becomes the text of the artifact and is not stored.
+        """Store ``delta``, the changes of a patch, and return the patch as an artifact.
+
+        ``text`` is the unified diff of the changes. The artifact contains ``text``, but the stored file does not.
 
         Raises :class:`~securebench.fs.safe_open.TreeRefusedError` for names that cannot be stored, and
         :class:`StorageError`.

@@ -184,7 +184,7 @@ def _about(run: RecordedRun) -> dict[str, Any]:
 
 
 def _brief(record: RecordedTask) -> dict[str, Any]:
-    """Return what a list of records contains about one record, as JSON."""
+    """Return the short form of ``record`` that ``show --json`` prints in a list of records."""
     return {
         "task_id": record.task_id,
         "trial": record.trial,

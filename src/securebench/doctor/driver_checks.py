@@ -105,9 +105,7 @@ def _runtime(machine: Machine, name: str, meaning: str) -> Finding:
     try:
         runtime = machine.runtime(name)
     except EngineError as error:
-        return Finding(
-            name, State.MISSING, error.message, f"a working {name} would be {meaning}", install(machine, name)
-        )
+        return Finding(name, State.MISSING, error.message, f"the runtime {name} is {meaning}", install(machine, name))
     if runtime.warning:
         found = f"{runtime.version}, {runtime.path}"
         fix = as_root(machine, f"apt-get install --only-upgrade {name}") if machine.has("apt-get") else ""

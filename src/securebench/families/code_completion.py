@@ -93,7 +93,7 @@ def _broken_tests(evals: dict[str, Any]) -> Iterable[Fault]:
     wrong = syntax_error(evals["tests"]["code"])
     if wrong is not None:
         running = f"Python {sys.version_info.major}.{sys.version_info.minor}"
-        message = f"the tests do not compile with {running}{wrong and f': error{wrong} of the tests'}"
+        message = f"compiling the tests with {running} fails{wrong}"
         yield Fault(
             "tests-unusable",
             message,

@@ -97,10 +97,11 @@ def _file(path: bytes, entry: TreeEntry, owner: Owner) -> Iterator[bytes]:
 def replace_content(directory: Path, pieces: Iterable[bytes], limits: TreeLimits | None = None) -> None:
     """Replace the content of ``directory`` with that of an archive, whose top directory may have any name.
 
-    If this process runs as root, the owner of ``directory`` owns all files, directories and links in it. The content is
-    hostile: links stay links, set-id bits are dropped, and a FIFO or device becomes a FIFO, so that the next reader
-    refuses it like the original. If the tree exceeds ``limits``, the rest of it is replaced with a sparse file larger
-    than ``limits.total_bytes``, so that the next reader refuses the tree, too.
+    The archive may be hostile. Links are created, but never followed. Set-id bits are dropped. For a FIFO or device, a
+    FIFO is created. If this process runs as root, all files, directories and links get the owner of ``directory``.
+
+    If the archive exceeds ``limits``, its remaining members are not unpacked, and a sparse file that is larger than
+    ``limits.total_bytes`` is added to ``directory``.
 
     Raises :class:`ImageError` (``image-malformed`` or ``image-too-large``) for an archive that no driver would create,
     :class:`StorageError` (``workspace-stuck``) if the old content cannot be removed, and ``OSError``.
@@ -128,6 +129,7 @@ class _Extraction:
             for member in self._reader:
                 path = _below_top(member.path)
                 if path and not self._write(path, member):
+                    # The next reader refuses the tree because of this file, as it would refuse the complete tree.
                     name = b"too-large-" + secrets.token_hex(8).encode()  # the sandbox cannot have guessed it
                     self._writer.write_sparse(name, self._limits.total_bytes + 1)
                     return
@@ -150,7 +152,7 @@ class _Extraction:
         elif member.kind is MemberKind.SYMLINK:
             self._writer.make_link(path, member.link)
         elif member.kind is MemberKind.SPECIAL:
-            self._writer.make_fifo(path)
+            self._writer.make_fifo(path)  # the next reader refuses FIFOs and devices alike
         elif member.kind is MemberKind.HARDLINK:
             self._writer.make_hard_link(path, _below_top(member.link))
         elif self._has_room(member.size):

@@ -89,7 +89,7 @@ class _Applied:
     def _remove(self, patch: FilePatch, new: FileVersion) -> None:
         if patch.kind is ChangeKind.DELETE and (new.content or patch.old in self._written):
             raise PatchDoesNotApplyError(
-                f"the patch does not remove the whole content of {shown(patch.old)}, or also writes this file"
+                f"the patch deletes {shown(patch.old)}, but either leaves content in this file or also writes to it"
             )
         if patch.old in self._removed:
             raise PatchDoesNotApplyError(f"{shown(patch.old)} is removed twice")

@@ -49,7 +49,7 @@ class GitHeader:
         return line.startswith(tuple(_LINES))
 
     def read(self, line: bytes) -> None:
-        """Read an accepted line."""
+        """Parse a line for which :meth:`accepts` returns true. Raises :class:`PatchInvalidError`."""
         start = next(start for start in _LINES if line.startswith(start))
         _LINES[start](self, line)
 

@@ -238,8 +238,9 @@ def cumulative(ends: Iterable[tuple[float, bool]]) -> Markup | None:
 
 
 def _whole_numbers(largest: int) -> dict[str, Any]:
-    """Return an axis for 0 to ``largest`` trials. With more than ``largest`` ticks, some would mark fractions."""
-    return {"tickCount": max(1, min(4, largest)), "format": "~s"}
+    """Return an axis for 0 to ``largest`` trials, with ticks only at whole numbers."""
+    ticks = max(1, min(4, largest))  # with more than ``largest`` ticks, some would mark fractions of a trial
+    return {"tickCount": ticks, "format": "~s"}
 
 
 def _time_unit(seconds: float) -> tuple[float, str]:

@@ -182,7 +182,10 @@ def comparison(views: Sequence[RunView]) -> Figure | None:
 
 
 def _by_group(name: str, groups: Sequence[OutcomeGroup], number: int) -> dict[str, Markup | None]:
-    """Return the plots for one kind of group, such as ``tag``, by caption. ``number`` is how many groups exist."""
+    """Return plots of the outcomes by family or by tag, with captions as keys. ``name`` is ``family`` or ``tag``.
+
+    ``number`` is the total number of families or tags in the run, even if ``groups`` contains only the largest of them.
+    """
     largest = f" (the {plots.MAX_BARS} of {number} with the most trials)" if number > plots.MAX_BARS else ""
     rates = plots.pass_rates([(group.name, group.estimate) for group in groups])
     return {

@@ -174,8 +174,9 @@ class Attestation(ABC):
             if name not in signed:
                 raise ValueError(f"{shown(name)} was not signed with the other files: it was added later")
             if signed[name] != found[name]:
-                other = f"it was changed, or belongs to another {self.kind}"
-                raise ValueError(f"{name} is not the file that was signed: {other}")
+                raise ValueError(
+                    f"{name} is not the file that was signed: it was changed, or belongs to another {self.kind}"
+                )
         if payload != self.statement().to_bytes():
             raise ValueError(f"the signed statement does not agree with the records of the {self.kind}")
 

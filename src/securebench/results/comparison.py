@@ -69,7 +69,7 @@ class PairTally:
 
     @property
     def estimate(self) -> Estimate | None:
-        """The pass rate over all tasks of this run."""
+        """The pass rate of ``run`` over all its tasks with a verdict; ``None`` if no task has a verdict."""
         return pass_at_1(task.result for task in self.tasks.values())
 
     def caveats(self) -> Iterator[str]:

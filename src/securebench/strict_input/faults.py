@@ -32,9 +32,9 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of the value at ``path``, or of its key.
+    """A fault of the value at ``path`` or, if ``at_key`` is true, of the value's key.
 
-    Its line and column are ``position`` or, if that is ``None``, those of the key (with ``at_key``) or the value.
+    If ``position`` is ``None``, :meth:`Document.locate` determines the position.
     """
 
     code: str

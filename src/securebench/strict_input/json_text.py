@@ -37,7 +37,7 @@ Other parsers round or reject integers outside this range.
 _MAX_INTEGER_LENGTH = 20
 
 _MAX_LOCATED = 256 * 1024
-"""In texts with more characters, a fault without a position of its own is located by line only, without a column."""
+""":func:`_find` searches a text for a value only if the text has at most this many characters."""
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _TOKEN = re.compile(r'(?P<text>"[^"\\]*(?:\\.[^"\\]*)*")|(?P<mark>[\[\]{},:])|(?P<word>[^\s\[\]{},:"]+)')
@@ -146,15 +146,12 @@ def _children(node: JsonValue) -> list[JsonValue]:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A value in a text: its path, its source text, and the positions of the value and of its key.
-
-    The ``word`` of a list or an object is only its opening bracket.
-    """
+    """A value in a JSON text, with its path and its position."""
 
     path: Path
-    word: str
-    start: int
-    key_start: int | None
+    word: str  # the source text of the value; for a list or an object, only the opening bracket
+    start: int  # index in the JSON text at which the value starts
+    key_start: int | None  # index in the JSON text at which the value's key starts; None if the value has no key
 
 
 def _nodes(text: str) -> Iterator[_Node]:
@@ -234,7 +231,7 @@ def _find(text: str, line: int, fault: Fault) -> Position:
     If there is no such value, return the position of the innermost existing value on its path.
     """
     if len(text) > _MAX_LOCATED:
-        return Position(line)
+        return Position(line)  # searching a long text is slow
     around = [node for node in _nodes(text) if node.path == fault.path[: len(node.path)]]
     if not around:
         return Position(line)

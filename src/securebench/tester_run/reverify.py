@@ -245,7 +245,7 @@ def _require_pack(pack: BenchmarkPack, sealed: SealedRun) -> Match:
         problem = f"the record of task {printable_line(changed[0])!r} does not match it"
     else:
         first = f"; the first changed row is {printable_line(changed[0])!r}" if changed else ""
-        problem = f"it has {match.value}{match.doubt}{first}"
+        problem = f"this pack has {match.value} than the pack of the run{match.doubt}{first}"
     raise ConfigError(
         f"{pack.directory} is not the pack of this run: {problem}",
         code="pack-differs",

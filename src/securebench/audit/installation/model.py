@@ -176,7 +176,7 @@ def judge_entry(entry: CatalogueEntry, results: Sequence[ProbeResult]) -> EntryR
 
 
 def _reason(outcome: AuditOutcome, results: Sequence[ProbeResult]) -> str:
-    """Return the reason for ``outcome``: the first failed probes, how many were contained, or why none applies."""
+    """Return a text that explains ``outcome``, such as "3 attempts, all contained"."""
     applied = [result for result in results if result.outcome is not AuditOutcome.NOT_APPLICABLE]
     if outcome is AuditOutcome.NOT_APPLICABLE:
         return "; ".join(dict.fromkeys(result.how for result in results))

@@ -64,11 +64,12 @@ class AuditRequest:
 
 
 def audit_installation(request: AuditRequest) -> AuditReport:
-    """Run the probes of the requested entries, and judge the entries. Only a pulled image is left behind.
+    """Run the probes of the requested entries, and return a report with the outcome of each entry.
 
-    If a driver that the request names is not available, its error is raised. Raises :class:`ImageError` if a
-    named driver lacks the image of the request. An error in a probe is not raised: the probe then counts as not
-    contained.
+    A probe that raises an error has the outcome "not contained". An image that the audit pulls is not removed.
+
+    Raises :class:`EngineError` or :class:`ConfigError` if the request names a driver that is not available. Raises
+    :class:`ImageError` if the request names a driver that cannot provide the image.
     """
     started, begin = datetime.now(UTC), time.monotonic()
     wanted = [entry for entry in entries_of(request.sections) if entry.probes]

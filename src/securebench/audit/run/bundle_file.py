@@ -95,7 +95,7 @@ def _unpack(archive: TarReader, root: Path) -> set[str]:
                 for piece in archive.content():
                     file.write(piece)
         except (FileExistsError, FileNotFoundError, NotADirectoryError):
-            problem = "occurs twice, or the archive lacks its directory"
+            problem = "occurs twice in the archive, or no earlier entry creates its parent directory"
             raise ImageError(f"{printable_name(member.path)} {problem}", code="image-malformed") from None
     return tops
 

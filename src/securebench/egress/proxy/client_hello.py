@@ -66,11 +66,7 @@ class HelloChecker:
         return passed
 
     def _next(self, at: int) -> int:
-        """Check the record or message at ``at`` and return its end, or ``at`` if it is incomplete.
-
-        After a ClientHello, a record other than ClientHello and ChangeCipherSpec ends the checks. The result is then
-        the end of all data.
-        """
+        """Check the message or record at offset ``at``, and return the offset up to which data may be forwarded."""
         start = self._pending[at : at + _RECORD_HEADER + 1]
         if not self.is_complete or start[:1] == b"":
             return self._hello(at)
@@ -79,6 +75,7 @@ class HelloChecker:
         is_short = len(start) <= _RECORD_HEADER or start[3:_RECORD_HEADER] == bytes(2)
         if start[0] == _HANDSHAKE and (is_short or start[-1] == _CLIENT_HELLO):
             return self._hello(at)
+        # Any other record after a ClientHello ends the checks: all data may be forwarded from now on.
         self._is_over = True
         return len(self._pending)
 
@@ -175,7 +172,10 @@ def _name(extensions: dict[int, bytes]) -> str:
 
 
 def _vector(data: bytes, width: int) -> tuple[bytes, bytes]:
-    """Split a vector, which starts with its length in ``width`` bytes, from the data that follows it."""
+    """Return the body of the vector at the start of ``data``, and the data after the vector.
+
+    The vector starts with a length field of ``width`` bytes.
+    """
     end = width + int.from_bytes(data[:width])
     if len(data) < max(end, width):
         raise HelloError(Reason.TLS_REQUIRED)

@@ -55,7 +55,7 @@ class ProviderFacts:
     key_names: tuple[str, ...]
 
     def with_auth(self, auth: str | None) -> ProviderFacts:
-        """Return the facts for a key of the form ``auth``: the variables for keys of this form come first.
+        """Return a copy in which ``key_names`` starts with the environment variables for keys of the form ``auth``.
 
         Raises :class:`ConfigError` (``auth-unfit``) if ``auth`` is ``azure`` and Azure does not have this provider's
         API.

@@ -77,20 +77,21 @@ class AgentOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeEvidence:
-    """All evidence about an agent's work. ``failure`` is what the sandbox saw; ``relay`` is ``None`` without a relay.
-
-    ``is_trusted``: before the model's first answer, only a program that comes with SecureBench runs. ``is_streamed``:
-    answers begin long before they are complete. ``has_candidate``: the agent left a candidate that can be judged.
-    ``ask_provider`` makes the gateway probe the provider; it is called only if the result matters.
-    """
+    """All evidence about how an agent's work on a task ended."""
 
     self_report: SelfReport
     relay: RelayReport | None
+    """What the relay saw of the agent's requests, or ``None`` if the agent has no relay."""
     failure: CandidateError | None
+    """How the agent failed, as SecureBench itself observed, or ``None`` if SecureBench observed no failure."""
     has_candidate: bool
+    """Whether the agent left a candidate that can be judged."""
     is_trusted: bool = True
+    """Whether the agent runs only trusted code before the model's first answer."""
     is_streamed: bool = True
+    """Whether the agent requests the model's answers as streams."""
     ask_provider: Callable[[Trouble], ProbeReport] = field(default=lambda _trouble: ProbeReport())
+    """Makes the gateway probe the provider. This function is called only if the result of the probe matters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,9 +181,12 @@ class ImageStore:
 
     @contextmanager
     def incoming(self, origin: Origin, size: int = 0) -> Iterator[Incoming]:
-        """Yield an import of about ``size`` bytes. Afterwards, images that were neither named nor kept are removed.
+        """Begin and yield an import of images with about ``size`` bytes in total.
 
-        Raises :class:`DiskFullError` if there is not enough room for it, before anything is written.
+        At the end of the ``with`` block, an image of the import is removed unless :meth:`Incoming.name` or
+        :meth:`Incoming.keep` was called for the image.
+
+        Raises :class:`DiskFullError` before the import begins if the disk has too little free space for it.
         """
         self._places.make()
         self._collector.clear_abandoned()

@@ -29,10 +29,7 @@ _WRONG_PLACE: Final = frozenset(
 _PRIVATE: Final = 0o700
 _TRAVERSABLE: Final = 0o711
 _TREES: Final = 0o710
-"""The mode of the directory ``trees``: its group may enter it, and other users may not.
-
-If SecureBench runs as root, the group is that of root in a sandbox.
-"""
+"""The mode of the directory ``trees``: only its owner and its group may enter it."""
 
 
 def default_directory(environ: Mapping[str, str] | None = None) -> Path:
@@ -143,7 +140,7 @@ class StorePaths:
                 directory.mkdir(mode=mode, parents=True, exist_ok=True)
                 directory.chmod(mode)
             if (shift := tree_shift()) and self.trees.stat().st_gid != shift:
-                os.chown(self.trees, 0, shift)
+                os.chown(self.trees, 0, shift)  # the host's group id for root in a sandbox
             if not (self.top / LAYOUT_FILE).exists():
                 with locked(self.store_lock):  # another process may write the same file
                     write_whole(self.top / LAYOUT_FILE, encoded(LAYOUT))

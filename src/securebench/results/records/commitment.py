@@ -38,7 +38,7 @@ class Commitment:
 
     @classmethod
     def new(cls) -> Commitment:
-        """Return a fresh random key."""
+        """Return a ``Commitment`` with a new random key."""
         return cls(secrets.token_bytes(_KEY_BYTES))
 
     @classmethod

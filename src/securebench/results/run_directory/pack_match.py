@@ -18,7 +18,7 @@ class Match(StrEnum):
     """How recorded digests compare with those of a pack or a row."""
 
     SAME = "same"
-    """Public and hidden content are the same."""
+    """The pack or row has the same public content and the same hidden content as in the run."""
     SAME_PUBLIC = "same public content"
     """Public content is the same. Hidden content was not compared, because there is no commitment key."""
     OTHER_PUBLIC = "other public content"

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartOfPack:
-    """The part of a pack that a run executes: ``planned`` of the pack's ``tasks``, selected by ``criteria``."""
+    """The part of a pack that a run executes.
+
+    ``planned`` is the number of tasks in this part. ``tasks`` is the number of all tasks in the pack. ``criteria`` are
+    the settings that select the part, such as ``{"limit": 10}``.
+    """
 
     planned: int
     tasks: int

@@ -60,8 +60,8 @@ class RunningSession:
 class RunningTasks:
     """An event sink and context manager that keeps ``running.json`` of a run up to date, and removes it at the end.
 
-    With ``seconds``, a thread writes the file at most once in this time, because short tasks would cause several writes
-    each. Otherwise, every change is written immediately.
+    Two writes of ``running.json`` are at least ``seconds`` apart. If ``seconds`` is 0, every change is written
+    immediately.
     """
 
     def __init__(self, directory: Path, seconds: float = 0.0) -> None:
@@ -99,7 +99,7 @@ class RunningTasks:
             while self._changed.wait() and not self._ended.is_set():
                 self._changed.clear()
                 self._write()
-                self._ended.wait(self._seconds)
+                self._ended.wait(self._seconds)  # changes during this time share the next write
 
     def _write(self) -> None:
         content = {

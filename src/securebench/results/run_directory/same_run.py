@@ -1,7 +1,11 @@
 """Check that a resumed run is still the same run.
 
-The values in ``decisive`` must be equal, with three exceptions. There may be more trials. The task limit may be higher
-or removed. There may be builds of the agent program for other platforms.
+The values in ``decisive`` must be equal, with three exceptions:
+
+* The number of trials may be higher than before.
+* The task limit may be higher than before, or removed.
+* The set of platforms for which ``decisive`` has a build of the agent program may differ. Builds for the same platform
+  must be equal.
 """
 
 from __future__ import annotations

@@ -21,9 +21,10 @@ obvious parts:
 * ``/tmp`` counts as memory. It is mounted exec, like the workspace, because agents build and run programs there.
 * The ``devpts`` mount names no group for terminals (``gid=``), because in a sandbox, only their owner needs access.
 * ``oomScoreAdj`` is at least that of this process, and never low enough to protect a sandbox from the OOM killer.
-* If SecureBench runs as root, id ``c`` in a sandbox is ``SHIFT + c`` on the host. These ids own the unpacked images and
-  nothing else. Only ``spec.user``, unless it is root, has the same id inside and outside, so files that it writes to a
-  directory of the host have the expected owner.
+* If SecureBench runs as root, id 0 in a sandbox is id ``SHIFT`` on the host. The uid and gid of ``spec.user``, if they
+  are not 0, are the same on the host, so files that this user writes to a directory of the host have the expected
+  owner. Any other id ``c`` is ``SHIFT + c`` on the host. Host ids of at least ``SHIFT`` own the unpacked images and
+  nothing else.
 * An ordinary user can map only their own id and their subordinate ids. ``spec.user``, whatever its id in the sandbox,
   has the user's own id on the host. Without subordinate ids, it is the only user in the sandbox.
 """

@@ -150,11 +150,11 @@ def unavailable(why: str, hint: str = _INSTALL) -> EngineError:
 
 
 def _unless_newer(architecture: int, newest: int, newest_x32: int | None) -> list[tuple[int, int, int, int]]:
-    """Return instructions that return ``ENOSYS`` on ``architecture`` for call numbers above ``newest``.
+    """Return BPF instructions that return ``ENOSYS`` on ``architecture`` for system call numbers above ``newest``.
 
-    If ``newest_x32`` is given, it is the maximum for x32 calls. In a jump, the second number says how many
-    instructions to skip if the condition is true, and the third number if it is false.
+    If ``newest_x32`` is not ``None``, it replaces ``newest`` for x32 calls.
     """
+    # A jump is (code, number of instructions to skip if the condition is true, the same if it is false, operand).
     x32_checks = []
     if newest_x32 is not None:
         x32_checks = [(_IF_GREATER, 2, 0, newest_x32), (_IF_AT_LEAST, 2, 0, _X32_BIT)]

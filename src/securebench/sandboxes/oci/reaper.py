@@ -144,7 +144,7 @@ def _owner_in(run: Path) -> Owner | None:
 
 
 def _owner_of(named: Path) -> Owner | None:
-    """Return the owner in the name of a cgroup or a temporary directory."""
+    """Return the owner whose label is at the end of ``named``, the path of a cgroup or temporary directory."""
     return Owner.parse(named.name.partition(".")[2].replace(".", "/"))
 
 

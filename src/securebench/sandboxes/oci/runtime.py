@@ -124,11 +124,9 @@ class OciRuntime:
 
     @property
     def locks_root(self) -> bool:
-        """Whether a sandbox's root file system can be mounted nosuid and nodev. The sandbox cannot remove these flags.
-
-        gVisor fails because it tries to remount the file system without these flags. It does not need them, because it
-        does not expose the mounted files directly.
-        """
+        """Whether the runtime can use a root file system that is mounted ``nosuid`` and ``nodev``."""
+        # A sandbox cannot remove these flags. gVisor tries to remount the root file system without them, and fails. It
+        # does not need the flags, because it does not expose the mounted files directly.
         return self.name != RUNSC
 
     @property

@@ -42,10 +42,11 @@ REPORT_DESCRIPTORS: Final = 8
 """The maximum number of descriptors in one report."""
 
 BOUNDED: Final = "bounded"
-"""The key of a request to mount a file system in memory over a directory, and of its answer.
+"""The key of a request to mount a file system in memory. The value is the mount point, a directory.
 
-The answer has a descriptor of the file system, which stays mounted until the driver closes its side of the channel. The
-supervisor then unmounts it and closes its own side.
+In the supervisor's answer, the value of the key is an error message. If the file system is mounted, the message is
+empty, and the answer carries a descriptor of the file system. When the driver closes its side of the channel, the
+supervisor unmounts the file system and closes the other side.
 """
 
 _BYTES_PER_INODE: Final = 4096

@@ -47,7 +47,7 @@ _MEMBERS = {
 
 
 def read_collected(collected: Collected, pristine: Path) -> TreeEntries:
-    """Return the entries of ``collected``. ``pristine`` is the same directory of the image, on the host."""
+    """Return the entries of a collected directory. ``pristine`` is the directory's path in the unpacked image."""
     if isinstance(collected, CollectedArchive):
         return _of_archive(collected)
     if collected.descriptor < 0:

@@ -109,7 +109,7 @@ def _block(act: Act, shell: Tool | None) -> Event:
     if isinstance(act, Say):
         return {"type": "text", "text": act.text}
     if shell is None:
-        raise ValueError("a command needs a tool to run it")
+        raise ValueError("cannot send a command to a client without a shell tool")
     return {"type": "tool_use", "id": new_id("toolu_"), "name": shell.name, "input": shell.arguments(act.command)}
 
 

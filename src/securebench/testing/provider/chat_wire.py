@@ -104,7 +104,7 @@ def _message(answer: ModelAnswer, shell: Tool | None) -> Event:
 
 def _call(act: Act, shell: Tool | None) -> Event:
     if shell is None or isinstance(act, Say):
-        raise ValueError("a command needs a tool to run it")
+        raise ValueError("cannot send a command to a client without a shell tool")
     called = {"name": shell.name, "arguments": json.dumps(shell.arguments(act.command))}
     return {"id": new_id("call_"), "type": "function", "function": called}
 

@@ -48,7 +48,10 @@ def numbered(numbers: Iterable[int], fault: Fault) -> FaultPlan:
 
 
 def at_first(attempts: int, fault: Fault) -> FaultPlan:
-    """Return a plan that applies ``fault`` to the first ``attempts`` requests for each answer."""
+    """Return a plan that applies ``fault`` to a request if its :attr:`ModelRequest.attempt` is at most ``attempts``.
+
+    For example, ``at_first(1, fault)`` affects the first request for each answer, but no repeated request.
+    """
     return lambda request: fault if request.attempt <= attempts else None
 
 

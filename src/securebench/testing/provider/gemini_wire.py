@@ -95,11 +95,11 @@ def _candidate(pieces: list[Event], reason: str | None = None) -> Event:
 
 
 def _usage(usage: AnswerUsage) -> Event:
-    """Return the token counts of this API: ``candidatesTokenCount`` does not include thoughts."""
+    """Return ``usage`` as a ``usageMetadata`` object of the Gemini API."""
     return {
         "promptTokenCount": usage.input,
         "cachedContentTokenCount": usage.cached,
-        "candidatesTokenCount": usage.output - usage.reasoning,
+        "candidatesTokenCount": usage.output - usage.reasoning,  # the API counts thoughts separately
         "thoughtsTokenCount": usage.reasoning,
         "totalTokenCount": usage.input + usage.output,
     }
@@ -109,7 +109,7 @@ def _piece(act: Act, shell: Tool | None) -> Event:
     if isinstance(act, Say):
         return {"text": act.text}
     if shell is None:
-        raise ValueError("a command needs a tool to run it")
+        raise ValueError("cannot send a command to a client without a shell tool")
     return {"functionCall": {"name": shell.name, "args": shell.arguments(act.command)}}
 
 

@@ -122,7 +122,7 @@ def _item(act: Act, shell: Tool | None) -> Event:
     if isinstance(act, Say):
         return {**_named("message", "msg_"), "role": "assistant", "content": [_part(act, act.text)]}
     if shell is None:
-        raise ValueError("a command needs a tool to run it")
+        raise ValueError("cannot send a command to a client without a shell tool")
     if shell.kind == "local_shell":
         action = {"type": "exec", "command": ["/bin/sh", "-c", act.command], "env": {}}
         return {**_named("local_shell_call", "lsh_"), "call_id": new_id("call_"), "action": action}

@@ -32,13 +32,13 @@ _REASONS: Final[Mapping[str, str]] = {
         "expected value before the call"
     ),
     notes.BROAD_EXCEPTION: (
-        "the candidate provides AssertionError or one of its base classes as an exception class: a test that catches "
-        "this class would hide failed asserts"
+        "the tests received the class AssertionError, Exception or BaseException from the candidate; a test that "
+        "catches the received class would hide its own failed asserts"
     ),
     notes.UNITTEST: "a unittest or doctest run failed, and the tests did not use its result",
     notes.BUILTIN: (
-        "the tests use a builtin whose name the candidate also defines: define that name in starter_code to use the "
-        "candidate's object"
+        "the candidate redefines a Python builtin, but the tests use Python's version; to let the tests use "
+        "the candidate's version, define the builtin's name in the task's starter_code"
     ),
 }
 
@@ -52,7 +52,7 @@ _UNSUPPORTED: Final[Mapping[str, str]] = {
     ),
     "subclass": "the tests define a subclass of a class of the candidate",
     "own_operator": "the candidate applies an operator to an object of a class that the tests define",
-    "argument": "the tests pass the candidate an object that is not plain data",
+    "argument": "the tests give the candidate an object that is not plain data",
     "source": "the tests read the source of the candidate",
     "patch": "the tests patch something that the candidate uses",
     "printed": "the tests read printed output",

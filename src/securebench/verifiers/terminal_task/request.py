@@ -86,5 +86,7 @@ def _expected(view: VerifierView) -> ExpectedState | None:
     if resource.kind is not ResourceKind.FILE:
         return ExpectedState(resource.value)
     if len(resource.files) != 1 or view.eval_assets is None:
-        raise CandidateFailedError(FailureReason.NO_VERDICT, "the task's expected state is not exactly one file")
+        raise CandidateFailedError(
+            FailureReason.NO_VERDICT, "the task is invalid: 'expected_state' must refer to exactly one file"
+        )
     return ExpectedState(read_expected_file(view.eval_assets, resource.files[0].path))

@@ -2,15 +2,14 @@
 
 1. A marked answer is final: ``{"answer": ...}``, ``<answer>...</answer>``, a LaTeX box, or ``#### ...``. Two
    different answers with the same marker contradict each other.
-2. Otherwise, the final answer follows the last cue (``Answer:``, ``The answer is``) on the last line or at the start
-   of an earlier line.
-3. Otherwise, it is the last line, or the first line if the second one begins an explanation. In a multiple-choice
-   task, the first line is also used if the last line names no choice. Blank lines, code fences and the delimiter lines
-   of LaTeX displays are skipped.
-4. If none of these is an answer, the *whole* text may still be an answer of several lines.
+2. If there is no marked answer, the final answer is the text after the last cue (``Answer:``, ``The answer is``). On
+   the last line, a cue can be anywhere. On other lines, a cue must be at the start.
+3. If there is no answer after a cue, the final answer is the last line, or the first line if the second line begins an
+   explanation. In a multiple-choice task, the first line is also used if the last line names no choice.
+4. If no single line is an answer, the *whole* text may still be an answer of several lines.
 
-The text after the answer is its **remark**: verifiers check that it is an explanation and not a second answer. Every
-step takes time linear in the length of the text.
+Blank lines, code fences and the delimiter lines of LaTeX displays are skipped. Verifiers check that the text after the
+answer, its **remark**, is an explanation and not a second answer. All steps take time linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ _APPLIED: Final = re.compile(
     | \\(?:times|cdot|div|pm|mp|neq?|neg|lnot|not|leq?|geq?|lt|gt|over|sqrt(?:\[[^\[\]]{0,9}\])?)$
     | \\(?!text|math|mbox|bf|boxed|fbox)[a-z]+(?:\[[^\[\]]{0,9}\])?(?:\{[^{}]{0,20}\})?\{$"""
 )
-"""Text before a marked answer that changes its value: a sign, an operator, a factor, a root."""
+"""Matches a sign, operator, factor or root before a marked answer, such as the minus in ``-<answer>18</answer>``."""
 
 _CLOSED: Final = re.compile(r"\A(?:[$\])}.]|\\[\])])+")
 """Closing delimiters after a marked answer."""

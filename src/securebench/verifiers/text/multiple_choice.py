@@ -128,14 +128,10 @@ def _concluded(found: Sequence[AnswerReading], choices: Sequence[str]) -> frozen
 
 
 def named_choices(answer: str, choices: Sequence[str], question: frozenset[str] = frozenset()) -> frozenset[int]:
-    """Return the choices that ``answer`` names.
+    """Return the choices that ``answer`` names by label, text or both, in a sentence, or as the result of an equation.
 
-    ``answer`` may name them by label, by text, by label and matching text, in a sentence, or by the result of an
-    equation.
-
-    Texts are compared after normalization, then without spaces beside punctuation. Filler, as in ``It is option (B)``,
-    is skipped. Words of the question around the text of a choice are skipped, too. It is not enough that the text of a
-    choice occurs in ``answer``.
+    ``answer`` may contain filler, as in ``It is option (B)``. Words of ``question`` may surround the text of a choice.
+    The result is empty if other words of ``answer`` could be another answer.
     """
     exact = _equal(answer, choices) or _equal(unwrapped(answer), [plain(choice) for choice in choices])
     if exact:

@@ -295,10 +295,8 @@ def result_of(answer: str) -> str:
 
 
 def _is_explained(left: str) -> bool:
-    """Return whether ``left``, the left side of an equation, already gives an answer, as in ``4 because 3 + 2``.
-
-    Before ``by`` and similar words, only a number is an answer, so ``Dividing by 2, we get x`` gives none.
-    """
+    """Return whether ``left``, the left side of an equation, contains an explanation, as in ``4 because 3 + 2``."""
+    # Words such as "by" start an explanation only after a number: in "4 by adding 3 + 1", but not in "Divided by 2, x".
     reasons = list(_REASON.finditer(left))
     before = left[: reasons[-1].start()] if reasons else ""
     return not all(reason[1] for reason in reasons) or _has_digit(before) or bool({*words(before)} & NUMBER_WORDS)

@@ -55,12 +55,10 @@ from securebench.verifiers.text.wording import plain, position, words
 MAX_OTHER_WORDS: Final = 24
 """The maximum number of words around the accepted answer. A text with more is a discussion, not an answer."""
 
-# A shorter text could be another answer.
+# A shorter text could be another answer. The limit applies to descriptions that begin with an article (not counted), a
+# participle or a word such as "who".
 _FEW_WORDS: Final = 3
-"""The minimum number of words in a description that begins with an article, a participle or a word such as ``who``.
-
-The article is not counted. A description of a name may be shorter.
-"""
+"""The minimum number of words in a description such as ``which is a metal``, if the answer is not a name."""
 
 _GOVERNED: Final = 3
 """After this many words without a capital letter, a preposition governs no more names.

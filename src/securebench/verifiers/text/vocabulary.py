@@ -24,10 +24,7 @@ FUNCTION_WORDS: Final = FILLERS | _words(
     those and but if then than as with within into onto over under after before about between through during up down
     off out am been being do does did has have had can could may might must shall should will"""
 )
-"""Words that do not count as content.
-
-An accepted answer of only these words, such as a pronoun, looks like filler. It must be given without other words.
-"""
+"""Words that do not count as content, such as ``the``, ``she``, ``with`` and ``must``."""
 
 CHOICE_FILLERS: Final = FILLERS | _words(
     """option choice statement letter correct right best final one choose chose pick select go with i'd i'll must
@@ -131,7 +128,7 @@ COPULAS: Final = _words("is are was were equals equal")
 """Words between the subject of a question and a number: ``the remainder is 5``."""
 
 CIRCUMSTANCES: Final = _words("in after of for at on within during with when by")
-"""Words before a number that an answer copies from the question, such as ``in`` before ``the 40 minutes``."""
+"""Words that can show that the next number is not the answer, such as ``during`` in ``9 points during 40 minutes``."""
 
 NAMELY: Final = _words("i.e i.e. ie namely which is that's")
 """Words between the label of a choice and its text."""
@@ -183,7 +180,7 @@ SCALES: Final = (
     _words("milliliter centiliter liter teaspoon tablespoon cup pint quart gallon"),
     _words("celsius fahrenheit kelvin"),
 )
-"""Groups of units (singular) of one quantity. In another unit of the group, the same number is another amount."""
+"""The singular names of units, grouped by quantity: time, money, length, weight, volume and temperature."""
 
 UNIT_NAMES: Final = MappingProxyType(
     {

@@ -102,7 +102,7 @@ _MESSAGE: Final = frozenset(
 refers to an answer that the provider stores."""
 
 _ECHOED: Final = frozenset({"reasoning_content", "refusal"})
-"""The fields of an answer that LiteLLM's client sends back, in ``provider_specific_fields``."""
+"""The allowed fields of ``provider_specific_fields``, in which LiteLLM's client repeats parts of earlier answers."""
 
 _PARTS: Final = {
     "file": frozenset({"file_data", "filename"}),

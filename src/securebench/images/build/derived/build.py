@@ -114,7 +114,7 @@ class DerivedBuild:
     run_steps: RunsSteps
     temporary_labels: Mapping[str, str]
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the image that record how it was built, besides its source and commit."""
+    """Labels of the image. :meth:`add` adds a label for the source and one for the commit, if there is a source."""
 
     def add(self, incoming: Incoming) -> str:
         """Add the image to ``incoming``, still without a name, and return its id.

@@ -99,9 +99,9 @@ def layer_of_archive(pieces: Iterator[bytes], tree: Path, shift: int) -> Iterato
 
 
 class _ImageEntry:
-    """The entry at a path in the unpacked image, if there is one.
+    """The entry at ``path`` in the unpacked image. The entry may be missing.
 
-    ``shift`` was added to the ids of the image's owners. If it is 0, the image was unpacked without its owners.
+    ``shift`` was added to the user and group id of each unpacked file. If ``shift`` is 0, the original ids are unknown.
     """
 
     def __init__(self, top: int, path: bytes, shift: int) -> None:

@@ -72,9 +72,9 @@ _RECORD_POLL_SECONDS = 0.002
 
 
 class OomKills(NamedTuple):
-    """The number of out-of-memory kills in a sandbox.
+    """Counters of the out-of-memory kills in a sandbox.
 
-    ``at_limit`` is a count that rises if a kill is due to the sandbox's own limit.
+    Each kill increases ``total``. A kill due to the sandbox's own memory limit also increases ``at_limit``.
     """
 
     total: int = 0
@@ -152,10 +152,9 @@ class RuntimeProcess:
             send(self.channel, pack(frame), descriptors)
 
     def outcome(self, status: int, oom_kills: OomKills, lost: str = "") -> ProcessReport:
-        """Return the report of an exit with the wait ``status``, given the ``oom_kills`` in the sandbox so far.
+        """Return the report of an exit with the wait ``status``. ``oom_kills`` are the sandbox's current counters.
 
-        If the machine, and not the sandbox, caused the exit, the field ``lost`` of the report is the reason. Otherwise
-        this field is empty. For a command that ended because its container ended, ``lost`` is the container's reason.
+        If the machine, and not the sandbox, ended the whole container, pass the reason as ``lost``.
         """
         code = exit_code(status)
         log = "" if code == 0 else self._read_log()
@@ -171,6 +170,7 @@ class RuntimeProcess:
             out_of_memory=code == SIGKILLED and not self.killed and kills,
             killed=self.killed,
             started=self.has_started() and not start_failed,
+            # A command that ended because its container ended has the container's reason.
             lost=lost or self.lost or self._lost(status, oom_kills),
             log=log,
         )

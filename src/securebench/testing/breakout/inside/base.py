@@ -86,7 +86,7 @@ def add(attempt: BreakoutAttempt) -> None:
 def attempt(
     name: str, means: str, entry: str, *, staging: str = TOGETHER, surface: bool = False
 ) -> Callable[[Callable[[Host], str | None]], Callable[[Host], str | None]]:
-    """Register the decorated function as an attempt."""
+    """Add the decorated function to :data:`ATTEMPTS`. The parameters are fields of :class:`BreakoutAttempt`."""
 
     def register(function: Callable[[Host], str | None]) -> Callable[[Host], str | None]:
         add(BreakoutAttempt(name, means, entry, function, staging, surface))

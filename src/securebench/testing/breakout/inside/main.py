@@ -14,11 +14,12 @@ from securebench.testing.breakout.inside.base import ATTEMPTS, TOGETHER, Host, o
 
 
 def main() -> None:
-    """Make the attempts. An attempt that shares a sandbox with other attempts has its own process."""
+    """Make each requested breakout attempt, and print its outcome."""
     request = json.loads(sys.argv[-1])
     host = Host(**{**request["host"], "addresses": tuple(request["host"]["addresses"])})
     for name in request["names"]:
         attempt = ATTEMPTS[name]
+        # Attempts that share a sandbox are each made in a child process.
         make = outcome_apart if attempt.staging == TOGETHER else outcome_of
         _write([name])
         _write([name, *make(attempt, host)])

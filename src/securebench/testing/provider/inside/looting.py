@@ -1,6 +1,7 @@
-"""Attempts to find keys: they write what they can read in the sandbox to one file, which the host searches.
+"""The attack on keys: attempts to find a provider's key in the sandbox.
 
-The host judges all of them, because nothing in the sandbox knows the key.
+All attempts append what they find to the same file. The host then searches this file for the key, because no program in
+the sandbox knows the key.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ _MAX_TAG_DEPTH = 20
 MAX_NODES = 1_000_000
 """The maximum number of values in one message."""
 MAX_CHARACTERS = 16 * 1024 * 1024
-"""The maximum number of characters and bytes in one message. A text that occurs several times counts each time."""
+"""The maximum total length of the strings and bytes objects in one message. A repeated string counts each time."""
 _INLINE_INT = 2**63
 _INFINITIES = (float("inf"), -float("inf"))
 _CONTAINER: Any = object()
@@ -106,7 +106,10 @@ class Exchange:
         return {"value": packed, "heap": self._heap}
 
     def value(self, value: Any) -> Any:
-        """Encode ``value`` for a message. Its containers are added to the heap, each after its parts."""
+        """Encode ``value`` for a message. A container, such as a list, becomes a reference to its entry in the heap.
+
+        Missing entries are added to the heap.
+        """
         leaf = self._leaf(value)
         if leaf is not _CONTAINER:
             return leaf
@@ -129,6 +132,7 @@ class Exchange:
                     contents.append(leaf)
             else:
                 pending.pop()
+                # A container follows its parts, because the other side makes immutable containers from their parts.
                 self._heap.append([number, kind, contents])
         return packed
 
@@ -172,6 +176,7 @@ class Exchange:
 
     def _scalar(self, value: Any, exact: type) -> Any:
         if exact is int:
+            # The digits of a large int count towards MAX_CHARACTERS.
             return value if -_INLINE_INT < value < _INLINE_INT else ["int", self._text(hex(value))]
         if exact is float:
             if value - value == 0:

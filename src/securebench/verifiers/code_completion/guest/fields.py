@@ -79,7 +79,7 @@ def remember_fields(stand_in: Any, values: Any) -> None:
 
 
 def subject_state(subject: Any) -> dict[str, Any]:
-    """Return what this side has noted about a stand-in, as a dict."""
+    """Return the dict in which the tests' side stores data about the stand-in ``subject``, such as its field values."""
     state: dict[str, Any] = object.__getattribute__(subject, "_securebench_state")
     return state
 
@@ -155,14 +155,14 @@ class DataclassFields:
 
 
 def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: dict[str, Any], *, is_new: bool) -> None:
-    """Record whether ``made``, an object that the tests built, contains the values that the tests passed to ``cls``.
+    """Check whether ``made``, which the tests got by calling ``cls``, contains the arguments of the call.
 
-    * A dataclass object or named tuple must have these values in its fields.
-    * An object of a subclass of a plain type, such as ``list``, must equal the plain object built from these values.
+    * The fields of a dataclass object or named tuple must contain the arguments.
+    * An object of a subclass of a plain type, such as ``list``, must equal the plain object built from the arguments.
     * Other objects are not checked.
 
-    If the values differ, comparing ``made`` by value with objects of its class raises :class:`UnsupportedError`, but a
-    new dataclass object still equals itself. ``is_new`` is false if the tests already had the object.
+    After a failed check, comparing ``made`` by value with another object of its class raises :class:`UnsupportedError`.
+    ``is_new`` is false if the tests had the object ``made`` before the call.
     """
     if type(made) is not cls:
         return
@@ -184,7 +184,8 @@ def check_constructed(cls: Any, made: Any, positional: tuple[Any, ...], named: d
     # The fields of an anchored object are not requested until the candidate gets a chance to change the object.
     state["_securebench_is_anchored" if fits else "_securebench_is_doubtful"] = True
     if not fits and not is_new:
-        # If this object equaled itself, a class that always returns the same object could make P(3) == P(4) true.
+        # With this flag, even comparing a dataclass object with itself raises. Without the flag, a class that always
+        # returns the same object could make P(3) == P(4) true.
         state["_securebench_is_reused"] = True
 
 

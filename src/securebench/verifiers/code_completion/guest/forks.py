@@ -1,18 +1,19 @@
-"""The tests' side: forks a process for each task, and accepts another task only if the last one left nothing behind.
+"""The tests' side: forks a process for each task, and accepts another task only if the last task left nothing behind.
 
-Tests are trusted, but the values that they receive are hostile. A bug in decoding them could give a candidate control
-of the process that runs the tests. So the forking process treats its child processes as hostile, to itself and to the
-next task:
+Tests are trusted, but the values that they receive are hostile. A bug in decoding these values could give a candidate
+control of the process that runs the tests. So the forking process protects itself and later tasks from its child
+processes:
 
-* It reads only START, which has a fixed length, and sends back the random number in it. Only this process uses
-  descriptor 2, on which it reports that a task left nothing behind. The host sends the next START only after that
-  report. So nothing that a task has written can be mistaken for the answer to the next START.
+* It reports on descriptor 2 that a task has ended and left nothing behind. A child process cannot forge this report,
+  because the descriptor 2 of a child process is ``/dev/null`` while tests run.
+* It reads only START, the fixed-length frame with which the host begins a task. Its answer contains the random number
+  in START. An earlier task cannot forge the answer, because the host chooses the number after that task has ended.
 * It is not dumpable, so it cannot be traced. It blocks all signals except SIGKILL and SIGSTOP, which cannot be blocked.
   SIGKILL ends the sandbox. After SIGSTOP, the host replaces the sandbox.
-* It does not clean up after a task, since that could fail. It looks for processes, files, objects that outlive their
-  process, changed settings and network traffic. If it finds any, it exits, which ends the sandbox.
+* After a task, it looks for processes, files, objects that outlive their process, changed settings and network traffic.
+  If it finds any of them, it exits, which ends the sandbox. It does not clean up, because cleaning up could fail.
 
-It forks only if it can look for all of this. Otherwise it runs the tests of one task itself.
+If some of these checks are impossible in a sandbox, this program does not fork, and runs the tests of one task itself.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _POLICY_AND_NICENESS = (16, 37, 38)
 
 
 def await_task() -> None:
-    """Wait for tasks. Return in the process that runs the tests of a task: a child, or this one if it does not fork."""
+    """Wait for the first task. Then return, or fork a process for each task and return only in the new processes."""
     sandbox: CheckedSandbox | None = None
     while True:
         nonce, seconds = _next_start()

@@ -15,11 +15,9 @@ _LONGEST_NAME = 200
 
 
 class Names(dict):  # type: ignore[type-arg]  # dict[...] cannot be a base class before Python 3.9
-    """The builtins of the tests and, after them, the candidate's names that the tests do not define themselves.
+    """The ``__builtins__`` of the tests, where Python looks up each name that the tests do not define.
 
-    ``free`` contains the names that refer to the candidate. Builtins with such names are left out. A name is looked up
-    in the tests' own names first, then in the remaining builtins, and only then, if it is in ``free``, in the
-    candidate's names. So a candidate can shadow neither the names of the tests nor the remaining builtins.
+    For a name in ``free``, Python gets the candidate's object from ``lookup``. Any other name refers to a builtin.
     """
 
     def __init__(self, free: frozenset[str], lookup: Callable[[str], Any]) -> None:
@@ -30,7 +28,7 @@ class Names(dict):  # type: ignore[type-arg]  # dict[...] cannot be a base class
             self.pop(name, None)
 
     def __missing__(self, name: str) -> Any:
-        if name not in self._free:
+        if name not in self._free:  # a candidate must not define any other name of the tests
             raise KeyError(name)
         return self._lookup(name)
 

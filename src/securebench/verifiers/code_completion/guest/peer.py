@@ -184,7 +184,10 @@ class Peer:
         return make_error(exchange.read_description(contents[:5]))
 
     def fill(self, kind: str, stand_in: Any, contents: list[Any], exchange: Exchange) -> None:
-        """Set the attributes of ``stand_in``, an exception. Raises :class:`MalformedError` for other kinds."""
+        """Set the attributes of the exception ``stand_in``.
+
+        Raises :class:`MalformedError` if ``kind`` is not ``"error"``.
+        """
         if kind != "error":
             raise MalformedError("unknown kind of stand-in")
         from securebench.verifiers.code_completion.guest.errors import give_attributes

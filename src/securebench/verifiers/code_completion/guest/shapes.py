@@ -53,7 +53,11 @@ def plain_base(kind: type) -> str:
 
 
 def plain_parts(value: Any, base: str) -> Any:
-    """Return the value of an object as an immutable ``base``, or the parts of a mutable ``base`` as a list."""
+    """Return the data in an object whose class extends the plain type ``base``.
+
+    For an immutable type such as ``str``, the result is an object of exactly this type. For a mutable type, the result
+    is a list of the items or, for a mapping, of each key followed by its value.
+    """
     if base in FROZEN:
         return FROZEN[base](value)
     plain = CONTAINERS[base]

@@ -94,7 +94,7 @@ def make_frozen(cls: Any, value: Any) -> Any:
     """Return an object of ``cls``, a subclass of an immutable plain type. Raises :class:`MalformedError`."""
     plain: Any = KNOWN_TYPES[cls._securebench_family]
     if type(value) is not plain or cls._securebench_family not in FROZEN:
-        raise MalformedError("the value is not of the plain type that its class extends")
+        raise MalformedError("an object of this class cannot have a value of this type")
     if plain is tuple and len(value) < len(cls._securebench_fields):
         raise MalformedError("the tuple is shorter than the fields of its class")
     return plain.__new__(cls, value)

@@ -80,7 +80,7 @@ class JudgingPeer(Peer):
         return result
 
     def refresh(self) -> None:
-        """Update all stand-ins for containers, because the candidate's code may have changed the containers."""
+        """Update the contents of each stand-in for an object whose class extends a mutable type, such as ``list``."""
         if not self.live:
             return
         from securebench.verifiers.code_completion.guest.subclasses import refill
@@ -281,7 +281,7 @@ class JudgingPeer(Peer):
 
 
 def main() -> NoReturn:
-    """Run the tests' side."""
+    """Receive the tests of a task, run them, and send the verdict."""
     from securebench.verifiers.code_completion.guest.forks import await_task
 
     await_task()

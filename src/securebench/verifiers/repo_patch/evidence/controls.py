@@ -103,16 +103,19 @@ def _is_bound(name: ast.Name) -> bool:
 
 @dataclass(slots=True)
 class Controls:
-    """The edited ``files`` by path in the repository, and the groups of controls in them.
-
-    ``libraries`` are modules with assertions that the task's test files, edited or not, may use. ``places`` says where
-    the tests of some expected ids are defined: see :func:`places_of`.
-    """
+    """The controls of one verification, and the test files to which they were added."""
 
     files: dict[bytes, FileVersion] = field(default_factory=dict)
+    """The test files that contain controls. The keys are paths in the repository."""
+
     groups: list[ControlGroup] = field(default_factory=list)
+    """The controls in ``files``, in groups."""
+
     libraries: tuple[str, ...] = ()
+    """The modules with assertions, such as ``numpy.testing``, that the task's test files seem to use."""
+
     places: dict[str, frozenset[CasePlace]] = field(default_factory=dict)
+    """The result of :func:`places_of` for the test ids that :func:`plant` received as ``wanted``."""
 
     @property
     def styles(self) -> list[str]:
@@ -127,7 +130,9 @@ class Controls:
 
 
 def digest(function: str) -> str:
-    """Return the digest by which a reporter recognizes the name of a new function without knowing the name."""
+    """Return the hexadecimal SHA-256 digest of ``function``, the name of a test function."""
+    # The reporter receives the digests of the new functions' names instead of the names. It compares them with the
+    # digests of the names of all collected functions.
     return hashlib.sha256(function.encode("utf-8")).hexdigest()
 
 
@@ -187,14 +192,10 @@ class _Choice:
         self._chosen: dict[int, Variants] = {}
 
     def all(self) -> list[Variants]:
-        """Return variants that cover each style, each file and each class, as far as ``MAX_COPIES`` allows.
-
-        The styles of the wanted tests are covered first. Other tests may fail, and the control of a failed test proves
-        nothing. After that, variants are added that make the wanted tests harder to guess. Part of ``MAX_COPIES`` is
-        kept for the other tests.
-        """
+        """Choose tests to copy, and return the variants of each chosen test."""
+        # A control counts only if its test passed. The wanted tests should pass, so they come first.
         self._cover(lambda _test, way: way.style, self._wanted)
-        self._harden(self._wanted, MAX_COPIES * 2 // 3)
+        self._harden(self._wanted, MAX_COPIES * 2 // 3)  # leave some copies for the other tests
         self._cover(lambda _test, way: way.style, self._tests)
         self._cover(lambda test, _way: test.path, self._tests)
         self._cover(lambda test, _way: (test.path, test.classes), self._tests)
@@ -202,7 +203,10 @@ class _Choice:
         return list(self._chosen.values())
 
     def _harden(self, tests: list[TaskTest], most: int) -> None:
-        """Add the cheapest variants of ``tests`` until there are ``ENOUGH_BITS`` or ``most`` copies."""
+        """Add variants of ``tests``, so that it is harder to guess which functions are the task's own tests.
+
+        Variants are added only if the total number of copies does not exceed ``most`` afterwards.
+        """
         while sum(chosen.spread for test in tests if (chosen := self._chosen.get(id(test)))) < ENOUGH_BITS:
             grown = [larger for test in tests for larger in self._grown(test)]
             fit = [larger for larger in grown if self._copies(larger) <= most]

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from securebench.verifiers.repo_patch.evidence.words import NameMaker
 
 MAX_PLAIN: Final = 2
-"""The maximum number of classes per file to which tests that always fail are added. The module counts as a class.
+"""Tests that always fail are added to at most this many classes of a file.
 
-Each of these classes gets one such test. If the file has no other controls, each class gets ``MAX_PLAIN``.
+All functions outside of classes count as one class.
 """
 
 _RANDOM = secrets.SystemRandom()
@@ -156,7 +156,10 @@ class Variants:
         return math.log2(self.size) if self.test.movable else 0.0
 
     def larger(self, way: AssertionWay) -> Variants | None:
-        """Return these variants with one more form of the assertion ``way``, or ``None`` if that is impossible."""
+        """Return a larger set of variants, in which the assertion ``way`` has one more edited form.
+
+        Returns ``None`` if no form of ``way`` can be added.
+        """
         if way in self.ways:
             place = self.ways.index(way)
             counts = list(self.counts)
@@ -220,6 +223,7 @@ class EditedFile:
         Raises ``SyntaxError`` if the edited file would be invalid.
         """
         groups = [self._add(variants) for variants in chosen]
+        # Each class gets one test that always fails, or MAX_PLAIN of them if the file has no other controls.
         groups += [self._add_plain(beside) for beside in self._beside(wanted) * (1 if chosen else MAX_PLAIN)]
         text = self._source.content
         if text and not text.endswith(b"\n"):

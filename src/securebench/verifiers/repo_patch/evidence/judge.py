@@ -304,11 +304,9 @@ class _Seen:
         return {place} if due else set()
 
     def _is_due(self, group: ControlGroup, home: CasePlace) -> bool:
-        """Return whether the test of ``group`` passed in the class or module ``home``.
-
-        If it passed there, the controls of the group must fail there. If the group has no test of the task, but only
-        an added test that always fails, return whether any test passed there.
-        """
+        """Return whether the controls of ``group`` must fail in ``home``, which is a class or module."""
+        # Controls made from a test of the task must fail if this test passed in ``home``. An added test, whose group
+        # has no function in its ``place``, must fail if any test passed in ``home``.
         return any(
             _same_home(place, home) and group.place.function in ("", place.function) for place in self._passed_places
         )
@@ -328,8 +326,11 @@ class _Key(NamedTuple):
 
 
 def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
-    """Return ``tests`` in the order of ``own``, or an empty list if the lists differ in length."""
-    # ``named`` is ``tests`` with another function name in each id: that of ``own``.
+    """Return the ids in ``tests``, reordered so that the result and ``own`` have the same test case at each index.
+
+    ``named[i]`` is the id ``tests[i]`` with the function name that the ids in ``own`` contain. Returns an empty list if
+    ``tests`` and ``own`` differ in length.
+    """
     if sorted(own) == sorted(named):
         by_name = dict(zip(named, tests, strict=True))
         return [by_name[one] for one in own]
@@ -420,9 +421,11 @@ class _Ids:
         return missed
 
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
-        """Return ``False`` if the task's files define ``test``, and no definition had only good outcomes."""
-        # The candidate can add tests with the name of a test of the task. So if the task's files define the name, all
-        # tests of one of its definitions must have been reported with good outcomes.
+        """Return whether a test that the task's files define under the name ``test`` had only outcomes in ``good``.
+
+        Also return ``True`` if ``test`` is the id of a reported test, or if ``_places`` has no place for ``test``.
+        """
+        # The candidate can add tests with the name of a test of the task, and only the place tells these tests apart.
         places = () if test in self._real else self._places.get(test, ())
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)
 

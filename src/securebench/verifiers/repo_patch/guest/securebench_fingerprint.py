@@ -230,11 +230,12 @@ def _basic_finders() -> Any:
 
 
 def _of_system(before: Any, found: Any) -> None:
-    """Add to ``found`` which import hooks of ``before`` still exist, in order, and whether code is traced."""
+    """Add digests of Python's import hooks and tracers to ``found``. Import hooks not in ``before`` are ignored."""
     for name, first, now in (
         ("sys:meta_path", before[0], list(sys.meta_path)),
         ("sys:path_hooks", before[1], list(sys.path_hooks)),
     ):
+        # The order matters: a hook that is moved to the front is called before the others.
         found[name] = _digest(str([id(entry) for entry in now if any(entry is other for other in first)]))
     found["sys:settrace"] = _digest("off" if sys.gettrace() is None else "on")
     found["sys:setprofile"] = _digest("off" if sys.getprofile() is None else "on")

@@ -136,13 +136,14 @@ def _is_kept(item: Any, keep: Any) -> bool:
 
 
 def _with_kept(items: Any, keep: Any) -> Any:
-    """Return ``items`` and all controls in their files and classes, even those that the command's node ids exclude."""
+    """Return ``items`` and all controls that have the same parent, a file or class, as one of the items."""
     found, known, parents = [], {item.nodeid for item in items}, set()
     for item in items:
         found.append(item)
         if item.parent.nodeid in parents or not hasattr(item, "function"):
             continue
         parents.add(item.parent.nodeid)
+        # The node ids in the command can exclude controls, so the parent is collected again.
         others = (other for other in item.parent.collect() if hasattr(other, "function") and _is_kept(other, keep))
         found.extend(other for other in others if other.nodeid not in known)
     return found
