@@ -80,9 +80,9 @@ class Spending:
     micro_usd: int = 0
     """The price of ``input_tokens`` and ``output_tokens``, in millionths of a US dollar."""
     unreported_tokens: int = 0
-    """The maximum number of uncounted tokens of requests that got no complete answer."""
+    """An upper estimate of the tokens that the provider did not report, because an answer was incomplete."""
     unreported_micro_usd: int = 0
-    """The maximum uncounted cost of requests that got no complete answer, in millionths of a US dollar."""
+    """An upper estimate of the cost of ``unreported_tokens``, in millionths of a US dollar."""
     # Without reservations, an agent could exceed the budget with many requests at once.
     reserved: list[Reservation] = field(default_factory=list)
     """The most that each request in progress may use."""

@@ -128,7 +128,7 @@ def _concluded(found: Sequence[AnswerReading], choices: Sequence[str]) -> frozen
 
 
 def named_choices(answer: str, choices: Sequence[str], question: frozenset[str] = frozenset()) -> frozenset[int]:
-    """Return the choices that ``answer`` names by label, text or both, in a sentence, or as the result of an equation.
+    """Return the choices that ``answer`` names. It may be a label, a text, a sentence or an equation.
 
     ``answer`` may contain filler, as in ``It is option (B)``. Words of ``question`` may surround the text of a choice.
     The result is empty if other words of ``answer`` could be another answer.

@@ -326,11 +326,8 @@ class _Key(NamedTuple):
 
 
 def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
-    """Return the ids in ``tests``, reordered so that the result and ``own`` have the same test case at each index.
-
-    ``named[i]`` is the id ``tests[i]`` with the function name that the ids in ``own`` contain. Returns an empty list if
-    ``tests`` and ``own`` differ in length.
-    """
+    """Return the ids in ``tests`` in the order of ``own``. Return an empty list if the lists differ in length."""
+    # ``named`` are the ids in ``tests`` after their function names were replaced with that of ``own``.
     if sorted(own) == sorted(named):
         by_name = dict(zip(named, tests, strict=True))
         return [by_name[one] for one in own]
@@ -421,10 +418,7 @@ class _Ids:
         return missed
 
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
-        """Return whether a test that the task's files define under the name ``test`` had only outcomes in ``good``.
-
-        Also return ``True`` if ``test`` is the id of a reported test, or if ``_places`` has no place for ``test``.
-        """
+        """Return ``False`` if only a test of the candidate, and not the task's test of the same name, is ``good``."""
         # The candidate can add tests with the name of a test of the task, and only the place tells these tests apart.
         places = () if test in self._real else self._places.get(test, ())
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)
