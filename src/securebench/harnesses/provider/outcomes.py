@@ -15,10 +15,13 @@ program's own events. The first two are evidence. The third is a claim: any proc
   not succeed afterwards, it has failed.
 * The same applies if the provider rejects a request as invalid after the first answer.
 * Any other agent (a command, a declared program that does not come with SecureBench, a built-in program with
-  ``mcp_servers`` or ``extra_arguments``) may act before the model answers, and nothing that it reports is trusted. So
-  trouble with the provider is an infrastructure error only if the gateway's own probe has trouble, too. Before the
-  first answer, a rejected request counts as such trouble. The gateway also probes if the provider's last response was
-  an error although the agent left a candidate, and if the time ran out while a request had no response.
+  ``mcp_servers`` or ``extra_arguments``) may act before the model answers, and nothing that it reports is trusted. Its
+  trouble with the provider is an infrastructure error only if the gateway's own probe has trouble, too. The gateway
+  probes in these cases:
+
+  * The provider's last response was an error. This includes agents that left a candidate.
+  * The provider rejected a request as invalid before the model's first answer.
+  * The time ran out while a request had no response.
 * The ``model`` harness does not stream answers. If the time runs out while a request has no response, the gateway
   probes, too.
 * Without a relay (``passthrough``) the program's claims replace the relay's report, and the record says so. The
