@@ -130,7 +130,7 @@ def is_structure(family: str, resource: Resource) -> bool:
 
 
 def structure_fields(family: str) -> list[str]:
-    """Return the paths of the eval fields of ``family`` that are declared as structure."""
+    """Return the paths of the eval fields of ``family`` that are marked with :data:`STRUCTURE`."""
     model = FAMILIES[family].eval_model
     return [path for name, info in model.model_fields.items() for path in _structure_below(name, info)]
 

@@ -16,7 +16,7 @@ def needed_modules(source: str | bytes) -> list[str]:
     """Return the top-level modules that ``source`` always imports, without those of the standard library.
 
     Imports in functions, conditions and ``try`` statements may be optional and are left out. Returns an empty list if
-    ``source`` is not valid Python or may change the import system, because its modules could then be anywhere.
+    ``source`` is not valid Python, or may change the import system.
     """
     try:
         tree = parse_python(source)

@@ -164,7 +164,7 @@ def readings(text: str) -> tuple[AnswerReading, ...]:
 
 
 def _undeclared(lines: list[str]) -> list[AnswerReading]:
-    """Return the last line, then the first line with the others as its remark, then all lines together."""
+    """Return three readings of ``lines``: the last line, the first line and all lines are the answer."""
     shown = [_MARGIN.sub("", line, count=1) for line in lines]
     if len(lines) == 1:
         return [AnswerReading(shown[0])]

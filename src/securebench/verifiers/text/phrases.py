@@ -162,7 +162,7 @@ class Phrase:
         return self._may_precede(said[:at]) and self._may_follow(said[end:], said[at:end])
 
     def is_described_by(self, sentence: str, answer: str) -> bool:
-        """Return whether a ``sentence`` after ``answer`` only describes this phrase, or repeats the question."""
+        """Return whether ``sentence``, which follows ``answer``, only describes this phrase or repeats the question."""
         said, given = _tokens(sentence), _tokens(answer)
         at = max(0, position(self.words, tuple(token.word for token in given)))
         is_name = self._is_name and _is_written_as_name(given[at : at + len(self.words)])

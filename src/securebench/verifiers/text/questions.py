@@ -160,9 +160,9 @@ class Question:
         )
 
     def _is_silent_after(self, word: str, rest: list[str]) -> bool:
-        """Return whether ``word`` adds nothing after a number.
+        """Return whether ``word`` can be ignored in the text after a number.
 
-        For example, ``not`` adds nothing in ``40 are not red`` if the question has ``not red``.
+        For example, ``not`` in ``40 are not red`` can be ignored if the question also has ``not red``.
         """
         dated = self._dated and word in {"ad", "ce"}
         repeated = word in NEGATIONS and (word, *rest[:1]) in {*pairwise(self.asking)}

@@ -319,7 +319,7 @@ def _one(style: str, edit: Edit) -> Inversion:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """The constants of one parameter in a table of parameters, in row order."""
+    """The constants that a parametrized test gets for one of its parameters, one for each case."""
 
     cells: tuple[ast.Constant, ...]
 
