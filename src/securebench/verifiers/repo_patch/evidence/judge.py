@@ -418,7 +418,6 @@ class _Ids:
         return missed
 
     def _is_own(self, test: str, good: frozenset[str]) -> bool:
-        """Return ``False`` if only a test of the candidate, and not the task's test of the same name, is ``good``."""
         # The candidate can add tests with the name of a test of the task, and only the place tells these tests apart.
         places = () if test in self._real else self._places.get(test, ())
         return not places or any(good.issuperset(self._by_place.get(place, [""])) for place in places)
