@@ -73,10 +73,7 @@ def _breakout_finding(name: str, by_user: Mapping[str, AttemptResult], info: Dri
 
 
 def conform(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFinding]:
-    """Run the conformance checks. A skipped check is "not applicable", and a failed check is normally "not contained".
-
-    With gVisor, an expected failure is "not applicable" if the driver enforces all restrictions that the check needs.
-    """
+    """Run the conformance checks called ``names``, and yield a finding for each."""
     driver, image = context.sandboxes
     info = driver.info()
     for outcome in run_checks([check for check in CHECKS if check.name in names], driver, image):
@@ -85,6 +82,7 @@ def conform(context: ProbeContext, names: Collection[str]) -> Iterator[ProbeFind
         if outcome.skipped:
             yield ProbeFinding(name, AuditOutcome.NOT_APPLICABLE, outcome.skipped)
         elif outcome.problem and info.runtime == RUNSC and expected and not _is_weaker(outcome.check.needs, info):
+            # gVisor fails this check although it enforces every restriction that the check needs.
             yield ProbeFinding(name, AuditOutcome.NOT_APPLICABLE, expected)
         else:
             # A failure is "not contained" even if the driver declares the weakness.

@@ -209,7 +209,7 @@ def connections_end_with_their_sandbox(bench: Bench) -> None:
                 sandbox = bench.sandbox(forwarded_ports=(server.forwarded_port(),), persistent=persistent)
                 process = sandbox.open(probe_command("linger", str(PORT), timeout=_SHORT if ending == "time" else 60))
                 read_until(process, b"outside: here\n")
-                require(not server.ended.is_set(), "the connection ended before the process")
+                require(not server.ended.is_set(), "the connection ended before the process exited")
                 {"time": process.wait, "kill": process.kill, "close": sandbox.close}[ending]()
                 require(server.ended.wait(TIMEOUT_SECONDS), f"the connection outlived the sandbox ({ending})")
 

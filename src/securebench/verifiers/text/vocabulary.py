@@ -135,8 +135,9 @@ NAMELY: Final = _words("i.e i.e. ie namely which is that's")
 
 RATES: Final = _words("a an per each every one")
 
+# These words change a number even if the question has them.
 OPERATIONS: Final = _words("squared cubed plus minus factorial modulo mod point")
-"""Words that change a number, such as ``squared`` in ``81 squared``, even if they are also in the question."""
+"""Words that change a number, such as ``squared`` in ``81 squared``."""
 
 
 PERIODS: Final = MappingProxyType(

@@ -76,8 +76,7 @@ _LONG_CONTEXT: Final = "[1m]"
 """A suffix of model names that only Claude Code understands. Claude Code removes it and requests a beta feature."""
 
 _CLIENT_TOOL: Final = re.compile(r"(?:bash|computer|memory|text_editor|tool_search_tool_(?:bm25|regex))_\d{8}")
-"""Matches the ``type`` of two kinds of the provider's tools: tools that the agent runs, and searches of the request's
-own list of tools."""
+"""Matches the ``type`` of the provider's tools that do not need the setting ``provider_tools``."""
 _PROVIDER_TOOL: Final = re.compile(r"(?:code_execution|web_fetch|web_search)_\d{8}")
 
 _BLOCKS: Final = frozenset(

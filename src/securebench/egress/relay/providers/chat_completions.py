@@ -254,7 +254,7 @@ def _only_content(given: Object, known: frozenset[str] | set[str]) -> None:
 
 
 def _reading(answer: Object, key: str) -> EventReading:
-    """Return what an event or a whole answer reports. The message of a choice is in its field ``key``."""
+    """Return what an event or a whole answer reports. ``key`` is ``delta`` for an event, else ``message``."""
     if not answer:
         return NOTHING
     usage, found = part(answer, "usage"), answer.get("choices")

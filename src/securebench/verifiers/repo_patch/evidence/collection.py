@@ -30,8 +30,7 @@ _CASES: Final = frozenset(("TestCase", "SimpleTestCase", "TransactionTestCase"))
 class Required:
     """Where the tests that must pass are defined. ``state`` says how they were found: see ``records.md``.
 
-    Tests at ``may_skip`` must be reported, but may be reported as skipped or xfailed. Only their source was read, and
-    it mentions skipping.
+    Tests at ``may_skip`` must be reported, but may be reported as skipped or xfailed.
     """
 
     places: frozenset[CasePlace]

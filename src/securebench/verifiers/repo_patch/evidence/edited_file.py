@@ -66,10 +66,10 @@ _CLASS_ENDS: Final = ("tearDownClass", "teardown_class")
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """The controls made from one test of the task, or one added test that always fails."""
+    """The controls of one test of the task. An added test that always fails is a group of its own."""
 
     place: CasePlace
-    """The place of the task's test, or the class or module (with an empty ``function``) to which a test was added."""
+    """Where the task's test is. For an added test, this is the class or module to which it was added."""
 
     real: str
     """The name of the function that now contains the task's test, or an empty string if the group is an added test."""

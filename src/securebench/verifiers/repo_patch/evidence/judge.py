@@ -262,7 +262,7 @@ class _Seen:
             self._passed_frames.add(_frame(own, place.function))
 
     def _add_variant(self, group: ControlGroup, ids: dict[str, list[str]]) -> list[str]:
-        """Record the outcomes of the group's test (``group.real``). Return the ids that the test has in the task."""
+        """Record the outcomes of the group's test (``group.real``). Return the ids that it had before it was renamed."""
         if not group.real:
             return []
         tests = ids.get(group.real, [])
@@ -326,8 +326,8 @@ class _Key(NamedTuple):
 
 
 def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
-    """Return the ids in ``tests`` in the order of ``own``. Return an empty list if the lists differ in length."""
-    # ``named`` are the ids in ``tests`` after their function names were replaced with that of ``own``.
+    # Returns ``tests`` in the order of ``own``: paired by name, or else by position. ``named`` are the ids in ``tests``
+    # after their function names were replaced with that of ``own``.
     if sorted(own) == sorted(named):
         by_name = dict(zip(named, tests, strict=True))
         return [by_name[one] for one in own]
