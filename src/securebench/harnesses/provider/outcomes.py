@@ -3,33 +3,18 @@
 There are three sources: the sandbox (how the program exited), the relay (the results of its requests) and the
 program's own events. The first two are evidence. The third is a claim: any process in the sandbox can write it.
 
-* A built-in program without ``mcp_servers`` and ``extra_arguments`` runs no untrusted code before the model's first
-  answer. So a failure before that answer is an infrastructure error. The exceptions are a policy refusal and a used-up
-  budget. An answer counts from its first byte: a program runs commands while the answer streams, and a command can kill
-  the program.
-* After the first answer, an agent that exits with a failure has failed, unless the provider's last response was an
-  error *and* the provider still fails when the gateway probes it after the agent is dead. An error on the agent's
-  last request proves nothing alone: an agent can flood a provider, request what the account may not use, or leave a
-  slow answer unread.
-* A policy refusal by the model or the provider and a used-up budget are never infrastructure errors. If the agent does
-  not succeed afterwards, it has failed.
-* The same applies if the provider rejects a request as invalid after the first answer.
-* Any other agent (a command, a declared program that does not come with SecureBench, a built-in program with
-  ``mcp_servers`` or ``extra_arguments``) may act before the model answers, and nothing that it reports is trusted. Its
-  trouble with the provider is an infrastructure error only if the gateway's own probe has trouble, too. The gateway
-  probes in these cases:
-
-  * The provider's last response was an error. This includes agents that left a candidate.
-  * The provider rejected a request as invalid before the model's first answer.
-  * The time ran out while a request had no response.
-* The ``model`` harness does not stream answers. If the time runs out while a request has no response, the gateway
-  probes, too.
-* Without a relay (``passthrough``) the program's claims replace the relay's report, and the record says so. The
-  gateway still probes the provider, unless the provider is a cloud, for which the gateway has no key.
-
-So if the relay saw success, no agent output can turn a failure into an infrastructure error, and no claim can turn a
-success into a failure.
+If the relay saw success, no output of the agent can turn a failure into an infrastructure error, and no claim can turn
+a success into a failure. The page ``docs/reference/relay.md`` has the rules ("After an agent failed").
 """
+
+# The reasons for the rules:
+#
+# * A program that comes with SecureBench runs no untrusted code before the model's first answer. An answer counts from
+#   its first byte: the program runs commands while the answer streams, and a command can kill the program.
+# * An error on the agent's last request proves nothing alone: an agent can flood a provider, request what the account
+#   may not use, or leave a slow answer unread.
+# * Without a relay (passthrough), the program's claims replace the relay's report, and the record says so. The gateway
+#   still probes the provider, unless the provider is a cloud, for which the gateway has no key.
 
 from __future__ import annotations
 

@@ -181,9 +181,9 @@ class JudgingGuest(FrameChannel):
     def is_clean(self, seconds: float) -> bool:
         """Wait until the process of the task has exited, and return whether nothing is left of the task.
 
-        The forking process writes END to stdout, and then CLEAN to stderr. Only this process can write CLEAN. If
-        the task wrote a frame after its verdict, another frame comes before or after END, and the result is false.
+        The forking process writes END to stdout, and then CLEAN to stderr. Only this process can write CLEAN.
         """
+        # A frame that the task wrote after its verdict comes in place of END, or stays in the buffer.
         if not self.forks:
             return False
         deadline = time.monotonic() + seconds

@@ -369,7 +369,7 @@ def _plain_parameters(call: ast.Call) -> dict[str, _Column]:
 
 
 def _two(name: str) -> int:
-    """Return the index (0 or 1) of the last argument that an inversion of the assertion ``name`` replaces."""
+    # the index of the last argument that is replaced when the assertion is inverted
     return int("{1}" in _FORMS[name][0])
 
 

@@ -222,10 +222,9 @@ class _Seen:
         self.failed = failed - self.passed - self.missing
 
     def _part(self, controls: Controls) -> dict[_Key, tuple[ControlGroup, dict[str, list[str]]]]:
-        """Return the ids of the variants of each test, by class and function.
+        """Return the ids of each test and its controls, by class and function.
 
-        The variants of a test are the test itself and its copies with inverted assertions. The outcomes of tests that
-        have no variants are recorded in this object instead.
+        The outcomes of tests without controls are recorded in this object instead.
         """
         new = {name: group for group in controls.groups for name in group.new}
         known: dict[str, list[ControlGroup]] = {}
@@ -262,7 +261,7 @@ class _Seen:
             self._passed_frames.add(_frame(own, place.function))
 
     def _add_variant(self, group: ControlGroup, ids: dict[str, list[str]]) -> list[str]:
-        """Record the outcomes of the group's test (``group.real``). Return the ids that it had before it was renamed."""
+        """Record the outcomes of the group's test (``group.real``). Return its ids before it was renamed."""
         if not group.real:
             return []
         tests = ids.get(group.real, [])

@@ -145,8 +145,8 @@ def _scopes(modules: Any) -> Any:
 def unload_package(package: Any, unloaded: Any) -> Any:
     """Remove the modules of ``package`` from ``sys.modules``, and return a function to call after test collection.
 
-    If the package is imported during collection, the same modules are put back. The removed modules are added to the
-    dict ``unloaded``, which is emptied when the modules are put back.
+    An import of the package during collection puts the same modules back. Until then, the dict ``unloaded`` contains
+    them.
     """
     # Call this function only if no other code has loaded the package.
     # Tests that restore sys.modules, such as those with pytest's pytester, load copies of the package and unload them.
