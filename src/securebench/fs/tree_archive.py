@@ -100,8 +100,8 @@ def replace_content(directory: Path, pieces: Iterable[bytes], limits: TreeLimits
     The archive may be hostile. Links are created, but never followed. Set-id bits are dropped. For a FIFO or device, a
     FIFO is created. If this process runs as root, all files, directories and links get the owner of ``directory``.
 
-    If the archive exceeds ``limits``, its remaining members are not unpacked, and a sparse file that is larger than
-    ``limits.total_bytes`` is added to ``directory``.
+    If the archive exceeds ``limits``, its remaining members are not unpacked. This function then creates a sparse file
+    in ``directory`` that is larger than ``limits.total_bytes``.
 
     Raises :class:`ImageError` (``image-malformed`` or ``image-too-large``) for an archive that no driver would create,
     :class:`StorageError` (``workspace-stuck``) if the old content cannot be removed, and ``OSError``.

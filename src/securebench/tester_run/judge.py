@@ -58,7 +58,7 @@ The count restarts when the judge answers a request about a control response (se
 verification is also repeated at most this many times.
 """
 _JSON_BYTES: Final = 3
-"""How many times larger than a text its JSON can be, if the text has no unusual control characters.
+"""The maximum ratio of a text's size in JSON to its own size, if it has no unusual control characters.
 
 The escape ``\\u00e9`` has six bytes, and the letter that it encodes has two. The relay charges a token for each
 byte of a request if the provider does not report how many tokens the request has.

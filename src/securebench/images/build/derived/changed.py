@@ -101,7 +101,8 @@ def layer_of_archive(pieces: Iterator[bytes], tree: Path, shift: int) -> Iterato
 class _ImageEntry:
     """The entry at ``path`` in the unpacked image. The entry may be missing.
 
-    ``shift`` was added to the user and group id of each unpacked file. If ``shift`` is 0, the original ids are unknown.
+    ``shift`` was added to the user and group id of each unpacked file. If ``shift`` is 0, the image was unpacked
+    without its ids.
     """
 
     def __init__(self, top: int, path: bytes, shift: int) -> None:

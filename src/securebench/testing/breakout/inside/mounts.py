@@ -10,7 +10,7 @@ from securebench.testing.breakout.inside.base import BreakoutAttempt, Host, Stop
 
 _BIND, _REMOUNT, _RECURSIVE = 0x1000, 0x20, 0x4000
 _NEW_NAMESPACES = {
-    "user": (0x10000000, "gets every capability in namespaces that it creates afterwards"),
+    "user": (0x10000000, "gets every capability in namespaces of its own"),
     "mount": (0x00020000, "gets its own mounts"),
     "pid": (0x20000000, "gets its own process ids"),
     "network": (0x40000000, "gets its own network interfaces"),

@@ -44,7 +44,7 @@ END = b"E"
 OUTPUT_END = b"\0"
 """The candidate's side writes this byte to stderr after everything that the candidate printed while it was loaded."""
 CLEAN = b"C"
-"""The tests' side writes this byte to stderr if nothing is left of the task."""
+"""The tests' side writes this byte to stderr if the task left no process, file or other change behind."""
 
 HEADER_BYTES = 5
 MAX_FRAME_BYTES = 16 * 1024 * 1024

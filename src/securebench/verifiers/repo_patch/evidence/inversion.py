@@ -220,7 +220,7 @@ class _Inverter:
         return self._other_number(node, apart=apart) if isinstance(node, ast.BinOp) else ()
 
     def _one_of(self, nodes: list[ast.expr], *, apart: bool) -> tuple[tuple[Edit, ...], ...]:
-        """Choose one of ``nodes`` at random. Return the edits that change its value, one for each of several values."""
+        """Choose one of ``nodes`` at random. Return edits that replace it with other values."""
         for node in _RANDOM.sample(nodes, len(nodes)):
             if found := self._other(node, apart=apart):
                 return found

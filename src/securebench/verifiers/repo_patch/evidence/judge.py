@@ -115,10 +115,8 @@ class Judge:
         missing = needed.missing(seen.places - self._emptied(seen.real, needed))
         evidence.update({"collected": len(needed.places), "collection": needed.state, "vanished": missing})
         if missing:
-            message = (
-                f"{missing} of {counted(len(needed.places), 'test')} of the unchanged repository did not run with the "
-                "change, or were newly skipped or xfailed"
-            )
+            required = counted(len(needed.places), "required test")
+            message = f"{missing} of {required} did not run, or were newly skipped or xfailed"
             raise CandidateFailedError(FailureReason.TESTS_FAILED, message)
 
     def _emptied(self, real: Mapping[str, str], needed: Required) -> set[CasePlace]:
