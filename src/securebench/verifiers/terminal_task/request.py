@@ -1,4 +1,4 @@
-"""What a check needs from the verifier's view. An unusable task is rejected before any sandbox starts."""
+"""Read the request for a check from a terminal task. An unusable task is rejected before any sandbox starts."""
 
 from __future__ import annotations
 
