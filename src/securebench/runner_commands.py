@@ -25,8 +25,8 @@ _NARROWING = re.compile(r"-k.*|--pattern.*|-h|--help|--tag.*|--exclude-tag.*|--s
 """Options with which a command skips tests of the files that it names, runs no tests at all, or starts a debugger."""
 
 _METHOD = re.compile(r"\w+\.(?:\w+\.)*[A-Z]\w*\.\w+")
-"""The label of a test method, such as ``tests.test_a.Case.test_x``. The test, or one of its controls, gets the
-original name, at random. So a command with such a label would run only one of these functions.
+"""The label of a test method, such as ``tests.test_a.Case.test_x``. One of the test's controls may get the
+original name, at random, and the test a new one. So a command with such a label would run only one of these functions.
 
 A label such as ``tests.test_a.case.test_x`` does not match, because its second-to-last part does not start with a
 capital letter. Such a label can name a method or a module. Only the repository's files show which.

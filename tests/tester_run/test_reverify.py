@@ -636,7 +636,7 @@ def test_records_of_another_row_are_refused(root: Path) -> None:
     run(root)
     provenance = records(root)[0]["provenance"]
     rewritten(root, provenance={**provenance, "row": {"commitment": "0" * 64, "public_digest": "0" * 64}})
-    with pytest.raises(ConfigError, match="the run has another version of the task 'pack/task-0'"):
+    with pytest.raises(ConfigError, match="its row of the task 'pack/task-0' is missing or differs"):
         again(root)
 
 

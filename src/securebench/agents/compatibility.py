@@ -33,7 +33,7 @@ MACHINES: Final = {62: "x86_64", 183: "aarch64", 3: "i686", 40: "arm", 243: "ris
 """The kernel's names of machine types, by their numbers in ELF headers."""
 
 _SHELL: Final = "/bin/sh"
-"""A program of each image, whose ELF header shows the machine type of the image."""
+"""If a program has no loader, the ELF header of this file shows the machine type of the image."""
 
 _GLIBC: Final = "/ld-linux"
 _GLIBC_MARK: Final = b"GLIBC_PRIVATE"

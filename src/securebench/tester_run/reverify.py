@@ -242,7 +242,7 @@ def _require_pack(pack: BenchmarkPack, sealed: SealedRun) -> Match:
     if run.benchmark_id != pack.id:
         problem = f"it is {printable_line(pack.id)!r}, not {printable_line(run.benchmark_id)!r}"
     elif match.agrees:
-        problem = f"the run has another version of the task {printable_line(changed[0])!r}"
+        problem = f"its row of the task {printable_line(changed[0])!r} is missing or differs from the run's record"
     else:
         first = f"; the first changed row is {printable_line(changed[0])!r}" if changed else ""
         problem = f"this pack has {match.value} than the pack of the run{match.doubt}{first}"

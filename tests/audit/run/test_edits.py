@@ -319,6 +319,10 @@ def test_a_changed_trajectory_is_caught_and_a_missing_one_is_reported(run: Path)
     assert next(c for c in report.checks if c.name == "trajectories").text.endswith("5 missing, which is allowed")
     first.write_text("{}\n")
     assert verify(run).exit_code == 13
+    first.unlink()
+    first.symlink_to("/etc/hostname")
+    text = next(check.text for check in verify(run).checks if check.name == "trajectories")
+    assert text.startswith("0 trajectories compared")
 
 
 @pytest.mark.parametrize("change", ["edited", "removed", "added"])

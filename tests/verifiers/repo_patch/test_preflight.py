@@ -53,7 +53,7 @@ _WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "a command with a debugger": (
         "tests-not-run",
-        "would not run or not be reported: the command has --pdb",
+        "not every test of the task would run and be reported: the command has --pdb",
         {"command": ["python3", "-m", "pytest", "--pdb", "tests"]},
     ),
     "a method in a class with a lower-case name, though more than an exit code is required": (

@@ -70,19 +70,19 @@ class Spending:
     requests: int = 0
     # Agents retry failed requests. An outage must not use up the budget, but the retries must end.
     failed: int = 0
-    """The requests that failed because of the provider. The budget ignores up to ``plan.requests`` of them."""
+    """The requests that failed because of the provider. Up to ``plan.requests`` of them do not count as requests."""
     input_tokens: int = 0
-    """Input tokens as counted by the provider. If a count is missing, the relay estimates it."""
+    """Input tokens as counted by the provider. For an answer without a count, the relay estimates it."""
     output_tokens: int = 0
-    """Output tokens as counted by the provider. If a count is missing or incomplete, the relay estimates it."""
+    """Output tokens as counted by the provider. For an answer without a complete count, the relay estimates it."""
     bytes: int = 0
     """The size of bodies in both directions."""
     micro_usd: int = 0
     """The price of ``input_tokens`` and ``output_tokens``, in millionths of a US dollar."""
     unreported_tokens: int = 0
-    """An upper estimate of the tokens that the provider did not report, because an answer was incomplete."""
+    """Tokens that requests without a complete answer may have used in addition to the counts above."""
     unreported_micro_usd: int = 0
-    """An upper estimate of the cost of ``unreported_tokens``, in millionths of a US dollar."""
+    """The cost that requests without a complete answer may have caused in addition to ``micro_usd``."""
     # Without reservations, an agent could exceed the budget with many requests at once.
     reserved: list[Reservation] = field(default_factory=list)
     """The most that each request in progress may use."""

@@ -35,7 +35,7 @@ class AddedEvents:
         self._dialect = dialect
         self._held = bytearray()
         self._has_removed = False
-        """Whether the previous line was removed. An empty line directly after a removed line is also removed."""
+        """Whether the previous line was the removed data of an event. The empty line after the data is also removed."""
 
     def feed(self, piece: bytes) -> bytes:
         """Add a piece, and return the data that can be forwarded."""

@@ -4,13 +4,16 @@ There are three sources: the sandbox (how the program exited), the relay (the re
 program's own events. The first two are evidence. The third is a claim: any process in the sandbox can write it.
 
 If the relay saw success, no output of the agent can turn a failure into an infrastructure error, and no claim can turn
-a success into a failure. The page ``docs/reference/relay.md`` has the rules ("After an agent failed").
+a success into a failure. The rules are in ``docs/reference/records.md`` ("How an agent program ended") and in
+``docs/reference/relay.md`` ("After an agent failed").
 """
 
 # The reasons for the rules:
 #
-# * A program that comes with SecureBench runs no untrusted code before the model's first answer. An answer counts from
-#   its first byte: the program runs commands while the answer streams, and a command can kill the program.
+# * A program that comes with SecureBench, without mcp_servers and extra_arguments, runs no untrusted code before the
+#   model's first answer. An answer counts from its first byte: the program runs commands while the answer streams, and
+#   a command can kill the program.
+# * A policy refusal and a used-up budget are never infrastructure errors, because an agent can cause both.
 # * An error on the agent's last request proves nothing alone: an agent can flood a provider, request what the account
 #   may not use, or leave a slow answer unread.
 # * Without a relay (passthrough), the program's claims replace the relay's report, and the record says so. The gateway

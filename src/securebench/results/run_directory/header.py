@@ -171,10 +171,10 @@ class RunHeader:
         return value_digest(expressible(constant(self.decisive)))
 
     def resumed_by(self, now: RunHeader) -> RunHeader:
-        """Return this header updated with the values of ``now``, and without the section ``closing``.
+        """Return this header for a resumed run: updated from ``now``, and without the section ``closing``.
 
-        ``now`` is the header that a new run would have. Raises :class:`ConfigError` (``resume-mismatch``) with every
-        difference that a resumed run must not have.
+        ``now`` is the header that was prepared for the resumed run. Raises :class:`ConfigError` (``resume-mismatch``)
+        with every difference that a resumed run must not have.
         """
         settings = (_section(self.information, "settings"), _section(now.information, "settings"))
         require_same(self.decisive, now.decisive, (self.images, now.images), settings)

@@ -23,8 +23,8 @@ obvious parts:
 * ``oomScoreAdj`` is at least that of this process, and never low enough to protect a sandbox from the OOM killer.
 * If SecureBench runs as root, id 0 in a sandbox is id ``SHIFT`` on the host. The uid and gid of ``spec.user``, if they
   are not 0, are the same on the host, so files that this user writes to a directory of the host have the expected
-  owner. Any other id ``c`` is ``SHIFT + c`` on the host. Host ids of at least ``SHIFT`` own the unpacked images and
-  nothing else.
+  owner. Any other id ``c`` is ``SHIFT + c`` on the host. These shifted ids own the unpacked images and nothing
+  else.
 * An ordinary user can map only their own id and their subordinate ids. ``spec.user``, whatever its id in the sandbox,
   has the user's own id on the host. Without subordinate ids, it is the only user in the sandbox.
 """

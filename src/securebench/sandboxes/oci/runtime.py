@@ -164,9 +164,9 @@ class OciRuntime:
 
         If false, the supervisor starts the runtime in the network namespace.
         """
-        # ``runc exec`` enters the sandbox's user namespace first. An ordinary user's crun without cgroups is started in
-        # a new user namespace (see ``limits_itself``). In these user namespaces, runc and crun have no privilege over
-        # the network namespace.
+        # runc can enter the namespace for ``run``, but ``exec`` first enters the sandbox's user namespace. An ordinary
+        # user's crun without cgroups is started in a new user namespace (see ``limits_itself``). In these user
+        # namespaces, runc and crun have no privilege over the network namespace.
         return self.name != "runc" and not (self.rootless and self.limits_itself)
 
     @property

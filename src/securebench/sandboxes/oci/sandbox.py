@@ -58,7 +58,7 @@ LIFETIME_SECONDS: Final = 10 * 365 * 86400.0
 """The time limit of a persistent or warm container in seconds, which is never reached. Commands have their own."""
 
 _START_SECONDS: Final = 60.0
-"""Seconds that a runtime may take to start a process."""
+"""The time limit in seconds for starting a process, and for the greeting of a persistent sandbox."""
 
 _PORT_SECONDS: Final = 60.0
 """Seconds that the supervisor may take to open forwarded ports."""

@@ -50,7 +50,7 @@ def numbered(numbers: Iterable[int], fault: Fault) -> FaultPlan:
 def at_first(attempts: int, fault: Fault) -> FaultPlan:
     """Return a plan that applies ``fault`` to a request if its :attr:`ModelRequest.attempt` is at most ``attempts``.
 
-    For example, ``at_first(1, fault)`` affects the first request for each answer, but no repeated request.
+    For example, ``at_first(1, fault)`` affects an agent's first request for each answer, but not its repetitions.
     """
     return lambda request: fault if request.attempt <= attempts else None
 

@@ -103,7 +103,7 @@ class ModelAnswer:
 
     @property
     def usage(self) -> AnswerUsage:
-        """The token counts of the answer, which the script gives with the answer's last text or command."""
+        """The token counts of the answer. The last text or command of the answer has them."""
         return self.acts[-1].usage
 
 

@@ -183,11 +183,11 @@ class JudgingGuest(FrameChannel):
 
         The forking process writes END to stdout, and then CLEAN to stderr. Only this process can write CLEAN.
         """
-        # A frame that the task wrote after its verdict comes in place of END, or stays in the buffer.
         if not self.forks:
             return False
         deadline = time.monotonic() + seconds
         try:
+            # A frame that the task wrote after its verdict comes in place of END, or stays in the buffer.
             self.receive(deadline, frozenset({END}))
             while not self.output:
                 self._receive_chunk(deadline)

@@ -66,7 +66,7 @@ def _require_options(request: RepoPatchRequest, tree: FileTree) -> None:
     for place, arguments in (("the command", command.arguments), (path, added)):
         if option := refused_option(arguments):
             raise MaterializationError(
-                f"some of the task's tests would not run or not be reported: {place} has {option}",
+                f"not every test of the task would run and be reported: {place} has {option}",
                 code="tests-not-run",
                 hint=f"remove {option} from {place}"
                 + ("" if place == "the command" else ", or add '-o addopts=' to the command"),

@@ -177,7 +177,7 @@ def _without_circumstances(spoken: list[str], question: Question) -> list[str]:
 
 
 def is_rounded(lead: str, answer: str) -> bool:
-    """Return ``False`` if ``lead`` ends in ``≈`` or a similar sign, and ``answer`` does not round the number before it.
+    """Return ``False`` if a sign such as ``≈`` ends ``lead``, unless ``answer`` rounds the number before ``≈``.
 
     The number may be rounded up or down, as in ``2.718 ≈ 2.72``.
     """

@@ -94,7 +94,7 @@ _ARTICLES: Final = frozenset({"the", "a", "an"})
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A word of a sentence. ``word`` is normalized by :func:`words`. ``written`` keeps capitals and punctuation."""
+    """A word of a sentence. ``word`` is normalized by :func:`words`, and ``written`` keeps capitals."""
 
     word: str
     written: str
@@ -221,7 +221,7 @@ class Phrase:
         return True
 
     def _describes(self, said: list[_Token], *, is_name: bool) -> bool:
-        """Return whether ``said`` describes the phrase and gives no other answer. Ruling out other names is allowed."""
+        """Return whether ``said`` is a contrast to a name, such as ``not Sydney``, or a description of the phrase."""
         if not self._fillers:
             return False
         if is_name and self._is_contrast(said):

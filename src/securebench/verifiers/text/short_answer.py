@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 MAX_RIVAL_WORDS: Final = 3
 """If a response has several cues, such as ``Answer:``, the last one counts. A text of up to this many words after an
-earlier cue is another answer. A longer text is reasoning, unless it gives a number."""
+earlier cue can be another answer. A longer text is reasoning, unless it gives a number."""
 
 _LATEX_FRACTION: Final = re.compile(r"(?<![\d}])\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}(?!\d)")
 _LOOSE_SLASH: Final = re.compile(r"(?<=\d) ?[/\u2044] ?(?=\d)")

@@ -237,7 +237,7 @@ class Group:
         return self._kills() if full else 0
 
     def _peaks(self) -> list[tuple[str, str]]:
-        """Return a pair of files for memory, and another pair for memory with swap. Version 2 has no such files.
+        """Return a pair of files for memory, and a pair for memory with swap, if they exist. Not used with version 2.
 
         The first file of a pair contains the peak usage, the second file the limit.
 

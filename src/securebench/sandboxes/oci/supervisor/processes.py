@@ -74,7 +74,7 @@ _RECORD_POLL_SECONDS = 0.002
 class OomKills(NamedTuple):
     """Counters of the out-of-memory kills in a sandbox.
 
-    Each kill increases ``total``. A kill due to the sandbox's own memory limit also increases ``at_limit``.
+    ``at_limit`` increases if a kill is due to the sandbox's own memory limit.
     """
 
     total: int = 0

@@ -16,7 +16,7 @@ _NEW_NAMESPACES = {
     "network": (0x40000000, "gets its own network interfaces"),
     "ipc": (0x08000000, "gets its own shared memory"),
     "uts": (0x04000000, "gets its own host name"),
-    "cgroup": (0x02000000, "gets its own cgroups"),
+    "cgroup": (0x02000000, "gets its own view of cgroups"),
     "time": (0x00000080, "gets its own clock"),
 }
 _SIGCHLD = 17
@@ -66,7 +66,7 @@ def _fsopen(_host: Host) -> None:
     syscall("fsopen", b"tmpfs", 0)
 
 
-@attempt("`open_tree`: a copy of a mount", "copies a mount, and the copy lacks flags such as read-only", "I18")
+@attempt("`open_tree`: a copy of a mount", "gets a copy of a mount", "I18")
 def _open_tree(_host: Host) -> None:
     syscall("open_tree", -100, b"/", 1 | 0x8000)
 

@@ -65,7 +65,10 @@ _MAX_TAG_DEPTH = 20
 MAX_NODES = 1_000_000
 """The maximum number of values in one message."""
 MAX_CHARACTERS = 16 * 1024 * 1024
-"""The maximum total length of the strings and bytes objects in one message. A repeated string counts each time."""
+"""The maximum total length of the strings, bytes objects and very large ints in one message.
+
+A repeated value counts each time.
+"""
 _INLINE_INT = 2**63
 _INFINITIES = (float("inf"), -float("inf"))
 _CONTAINER: Any = object()
@@ -93,7 +96,7 @@ class Exchange:
     # Packing.
 
     def pack(self, value: Any) -> dict[str, Any]:
-        """Return a message with ``value``, and with each list, dict or set from the other side that was changed.
+        """Return a message with ``value``, and with each mutable container from the other side that was changed.
 
         Raises :class:`UncrossableError` or :class:`ValueTooLargeError`.
         """
@@ -106,9 +109,9 @@ class Exchange:
         return {"value": packed, "heap": self._heap}
 
     def value(self, value: Any) -> Any:
-        """Encode ``value`` for a message. A container, such as a list, becomes a reference to its entry in the heap.
+        """Encode ``value`` for a message. A container, such as a list, becomes a reference to its number in the heap.
 
-        Missing entries are added to the heap.
+        Containers that the other side does not know yet are added to the heap.
         """
         leaf = self._leaf(value)
         if leaf is not _CONTAINER:

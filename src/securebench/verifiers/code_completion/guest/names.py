@@ -57,7 +57,7 @@ def undefined_names(source: str) -> frozenset[str]:
 class Ownership:
     """Decides which undefined names in the tests refer to the candidate. ``free`` holds these names.
 
-    * Names that are not builtins refer to the candidate.
+    * Names that are not builtins refer to the candidate, unless they begin with two underscores.
     * Names of builtins refer to the candidate if the row's starter code defines them.
     * If the tests use no name of these two kinds, and the candidate defines exactly one of the builtins that the tests
       use, the name of this builtin refers to the candidate.

@@ -2,9 +2,9 @@
 
 ``if abs(found - wanted) > tolerance: raise`` accepts a NaN, because every ``<`` and ``>`` with it is False. Tests that
 name ``nan`` or ``isnan`` handle NaNs, and get a plain NaN. For all other tests, NaNs are objects of a class that notes
-comparisons. But a NaN loses this class in complex numbers, in arrays and in functions written in C, such as
-``math.fabs``. Therefore a candidate that sends a NaN fails at once if the tests use ``<`` or ``>`` without asserting
-that the comparison is True.
+comparisons: such a comparison fails the candidate. But a NaN loses this class in complex numbers, in arrays and in
+functions written in C, such as ``math.fabs``. Therefore a candidate that sends a NaN fails at once if the tests use
+``<`` or ``>`` without asserting that the comparison is True.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ _ARITHMETIC = (
 
 
 def nan_maker(source: str, notes: Notes) -> Callable[[], float]:
-    """Return the function that makes NaNs for tests with this ``source``.
+    """Return the function that makes NaNs for tests with this ``source``, as the module describes.
 
-    Called when the candidate sends its first NaN. The candidate fails at once if the tests use ``<`` or ``>`` without
-    asserting that the comparison is True.
+    Called when the candidate sends its first NaN.
     """
     import re
 

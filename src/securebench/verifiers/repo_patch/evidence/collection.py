@@ -30,7 +30,8 @@ _CASES: Final = frozenset(("TestCase", "SimpleTestCase", "TransactionTestCase"))
 class Required:
     """Where the tests that must pass are defined. ``state`` says how they were found: see ``records.md``.
 
-    Tests at ``may_skip`` must be reported, but may be reported as skipped or xfailed.
+    Tests at ``may_skip`` must be reported, but may be reported as skipped or xfailed. They were found by reading source
+    that mentions skipping.
     """
 
     places: frozenset[CasePlace]

@@ -69,7 +69,7 @@ class ControlGroup:
     """The controls of one test of the task. An added test that always fails is a group of its own."""
 
     place: CasePlace
-    """Where the task's test is. For an added test, this is the class or module to which it was added."""
+    """The original place of the task's test. For an added test, this is the class or module to which it was added."""
 
     real: str
     """The name of the function that now contains the task's test, or an empty string if the group is an added test."""
@@ -223,7 +223,7 @@ class EditedFile:
         Raises ``SyntaxError`` if the edited file would be invalid.
         """
         groups = [self._add(variants) for variants in chosen]
-        # Each class gets one test that always fails, or MAX_PLAIN of them if the file has no other controls.
+        # Each chosen class gets one test that always fails, or MAX_PLAIN of them if the file has no other controls.
         groups += [self._add_plain(beside) for beside in self._beside(wanted) * (1 if chosen else MAX_PLAIN)]
         text = self._source.content
         if text and not text.endswith(b"\n"):

@@ -3,8 +3,9 @@
 There are two rules:
 
 * An inversion is certain. No value passes both the assertion and its inversion, and the source proves this.
-* An inversion is similar. An ``assert ==`` or ``assertEqual`` keeps its form, and an expected value is replaced by
-  another value of the same type.
+* An inversion is similar to its assertion. So code that lets every assertion pass, such as objects that equal
+  everything, also lets the inversion pass, and is found. An ``assert ==`` or ``assertEqual`` keeps its form. If the
+  source shows the expected value, another value of the same type replaces it.
 """
 
 from __future__ import annotations
@@ -319,7 +320,7 @@ def _one(style: str, edit: Edit) -> Inversion:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """The constants that a parametrized test gets for one of its parameters, one for each case."""
+    """The constants of one parameter in a ``parametrize`` decorator, one for each row."""
 
     cells: tuple[ast.Constant, ...]
 

@@ -276,7 +276,7 @@ class _Seen:
         return added
 
     def _weigh(self, group: ControlGroup, function: str, tests: list[str], own: list[str]) -> set[CasePlace]:
-        """Return a set with the place of the control ``function``, or an empty set if it proves nothing.
+        """Return a set with the place of the control ``function``, or an empty set if no case of it had to fail.
 
         If the control did not fail as it must, add the place to ``passed`` or ``missing``. ``tests`` are the ids of the
         control's cases, and ``own`` the ids of the cases of the task's test.
@@ -323,8 +323,9 @@ class _Key(NamedTuple):
 
 
 def _paired(own: list[str], named: list[str], tests: list[str]) -> list[str]:
-    # Returns ``tests`` in the order of ``own``: paired by name, or else by position. ``named`` are the ids in ``tests``
-    # after their function names were replaced with that of ``own``.
+    # Returns ``tests`` in the order of ``own``: paired by name, or else by position. Returns an empty list if the
+    # lists differ in length. ``named`` are the ids in ``tests`` after their function names were replaced with those
+    # of ``own``.
     if sorted(own) == sorted(named):
         by_name = dict(zip(named, tests, strict=True))
         return [by_name[one] for one in own]

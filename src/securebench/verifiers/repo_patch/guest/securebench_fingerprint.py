@@ -145,8 +145,8 @@ def _scopes(modules: Any) -> Any:
 def unload_package(package: Any, unloaded: Any) -> Any:
     """Remove the modules of ``package`` from ``sys.modules``, and return a function to call after test collection.
 
-    An import of the package during collection puts the same modules back. Until then, the dict ``unloaded`` contains
-    them.
+    An import of the package during collection puts the same modules back. The dict ``unloaded`` receives the modules,
+    and is emptied when they are put back.
     """
     # Call this function only if no other code has loaded the package.
     # Tests that restore sys.modules, such as those with pytest's pytester, load copies of the package and unload them.
@@ -177,7 +177,7 @@ def unload_package(package: Any, unloaded: Any) -> Any:
     finders.insert(0, finder)
 
     def end(used: Any) -> None:
-        """Let later imports of the package load new copies of its modules.
+        """Let imports load new copies of modules that were not put back.
 
         If the tests use the package (``used``), each new copy changes the fingerprint.
         """

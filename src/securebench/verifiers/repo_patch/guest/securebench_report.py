@@ -136,7 +136,7 @@ def _is_kept(item: Any, keep: Any) -> bool:
 
 
 def _with_kept(items: Any, keep: Any) -> Any:
-    """Return ``items`` and all controls that have the same parent, a file or class, as one of the items."""
+    """Return ``items``, and the tests in the same files and classes whose names have a digest in ``keep``."""
     found, known, parents = [], {item.nodeid for item in items}, set()
     for item in items:
         found.append(item)
