@@ -230,7 +230,7 @@ def _name_faults(value: dict[str, Any]) -> Iterator[Fault]:
 
 
 def _environment_faults(environment: dict[str, Any], family: Family) -> Iterator[Fault]:
-    """Yield a fault if a row of another active family sets a key that only terminal tasks support."""
+    """Yield a fault for a key in a row's ``environment`` that only terminal tasks support."""
     name = "materialize_workdir_from_image"
     if environment.get(name) and family.active and family.candidate_kind is not CandidateKind.WORKSPACE:
         message = f"{name} is only supported by the family 'terminal_task'"

@@ -182,7 +182,7 @@ def test_a_working_directory_may_be_named_where_the_dockerfile_sets_none(tmp_pat
         ({"tests/test_outputs.py": "def ("}, "not valid Python"),
         ({"task.toml": "[verifier]\ntimeout_sec = -1"}, "not a number above 0"),
         ({"task.toml": "[verifier]\ntimeout_sec = nan"}, "not a number above 0"),
-        ({"task.toml": f"[verifier]\ntimeout_sec = 1{'0' * 400}"}, "is not a number"),
+        ({"task.toml": f"[verifier]\ntimeout_sec = 1{'0' * 400}"}, "not a number above 0"),
         ({"task.toml": '[environment]\nmemory = "much"'}, "not a size"),
         ({"task.toml": '[environment]\nmemory = "11T"'}, "'11T' is more than 10000 GiB"),
         ({"task.toml": f'[environment]\nstorage = "{"9" * 400}"'}, "is more than 10000 GiB"),

@@ -82,7 +82,7 @@ class Spending:
     unreported_tokens: int = 0
     """Tokens that requests without a complete answer may have used in addition to the counts above."""
     unreported_micro_usd: int = 0
-    """The cost that requests without a complete answer may have caused in addition to ``micro_usd``."""
+    """The cost, in millionths of a US dollar, that requests without a complete answer may have caused in addition."""
     # Without reservations, an agent could exceed the budget with many requests at once.
     reserved: list[Reservation] = field(default_factory=list)
     """The most that each request in progress may use."""

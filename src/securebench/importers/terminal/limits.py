@@ -26,8 +26,10 @@ def number(value: Any, place: Path) -> float | None:
         return None
     try:
         found = float(value)
-    except (TypeError, ValueError, OverflowError):  # an integer may be too large for a float
+    except (TypeError, ValueError):
         raise refused(place, f"{str(value)[:40]!r} is not a number") from None
+    except OverflowError:  # an integer that is too large for a float
+        found = math.inf
     if isinstance(value, bool) or not math.isfinite(found) or not 0 < found <= _MOST * 1024:
         raise refused(place, f"{str(value)[:40]!r} is not a number above 0 and up to {_MOST * 1024:.0f}")
     return found

@@ -87,6 +87,6 @@ def _expected(view: VerifierView) -> ExpectedState | None:
         return ExpectedState(resource.value)
     if len(resource.files) != 1 or view.eval_assets is None:
         raise CandidateFailedError(
-            FailureReason.NO_VERDICT, "the task is invalid: it lacks the one file of its 'expected_state'"
+            FailureReason.NO_VERDICT, "the task is invalid: 'expected_state' needs exactly one file that can be read"
         )
     return ExpectedState(read_expected_file(view.eval_assets, resource.files[0].path))

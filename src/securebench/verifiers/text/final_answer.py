@@ -164,7 +164,7 @@ def readings(text: str) -> tuple[AnswerReading, ...]:
 
 
 def _undeclared(lines: list[str]) -> list[AnswerReading]:
-    """Return the alternatives for the answer: the last line and, if there are others, the first line and all lines."""
+    """Return the alternatives for the answer: the last line, and for several lines the first line and all of them."""
     shown = [_MARGIN.sub("", line, count=1) for line in lines]
     if len(lines) == 1:
         return [AnswerReading(shown[0])]

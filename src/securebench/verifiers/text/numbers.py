@@ -177,9 +177,10 @@ def _without_circumstances(spoken: list[str], question: Question) -> list[str]:
 
 
 def is_rounded(lead: str, answer: str) -> bool:
-    """Return ``False`` if a sign such as ``≈`` ends ``lead``, unless ``answer`` rounds the number before ``≈``.
+    """Return whether ``answer`` may follow ``lead``, the text before it.
 
-    The number may be rounded up or down, as in ``2.718 ≈ 2.72``.
+    After ``≈``, the answer must round the number before the sign up or down, as in ``2.718 ≈ 2.72``. After ``~``, the
+    result is ``False``.
     """
     about = list(_ABOUT.finditer(lead))
     if not about or lead[about[-1].end() :].strip("$ "):

@@ -94,7 +94,7 @@ _ARTICLES: Final = frozenset({"the", "a", "an"})
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A word of a sentence. ``word`` is normalized by :func:`words`, and ``written`` keeps capitals."""
+    """A word of a sentence: ``word`` is normalized by :func:`words`. ``written`` only lacks quotes and emphasis."""
 
     word: str
     written: str

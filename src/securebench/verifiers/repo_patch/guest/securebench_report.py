@@ -136,7 +136,7 @@ def _is_kept(item: Any, keep: Any) -> bool:
 
 
 def _with_kept(items: Any, keep: Any) -> Any:
-    """Return ``items``, and the tests in the same files and classes whose names have a digest in ``keep``."""
+    # ``keep`` has the digests of the names of controls. Those in the same files and classes are added to ``items``.
     found, known, parents = [], {item.nodeid for item in items}, set()
     for item in items:
         found.append(item)
