@@ -176,12 +176,12 @@ def judge_entry(entry: CatalogueEntry, results: Sequence[ProbeResult]) -> EntryR
 
 
 def _reason(outcome: AuditOutcome, results: Sequence[ProbeResult]) -> str:
-    """Return a text that explains ``outcome``, such as "3 attempts, all contained"."""
+    """Return a text that explains ``outcome``, such as "3 attempts, none succeeded"."""
     applied = [result for result in results if result.outcome is not AuditOutcome.NOT_APPLICABLE]
     if outcome is AuditOutcome.NOT_APPLICABLE:
         return "; ".join(dict.fromkeys(result.how for result in results))
     if outcome is AuditOutcome.CONTAINED:
-        return f"{counted(len(applied), 'attempt')}, all contained" if len(applied) > 1 else "1 attempt, contained"
+        return f"{counted(len(applied), 'attempt')}, none succeeded"
     failed = [result for result in applied if result.outcome is AuditOutcome.NOT_CONTAINED]
     shown = "; ".join(f"{one.name} on {one.place}: {one.how}" for one in failed[:3])
     return shown + (f"; {len(failed) - 3} more" if len(failed) > 3 else "")  # noqa: PLR2004 - enough for one line
