@@ -50,7 +50,7 @@ The keys are pydantic's names of the errors. All other errors keep pydantic's me
 
 _ONE = re.compile(r"\b1 (item|character)s\b")
 _SUBJECT = re.compile(r"^(?:Input|List|String|Value|Dictionary) (?=should )")
-"""The beginning of pydantic's messages, replaced with the name of the field."""
+"""The first word of many of pydantic's messages. Our messages have the name of the field instead."""
 
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
 

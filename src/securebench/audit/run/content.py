@@ -29,9 +29,9 @@ _SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "executor": (),
     "agent": ("integrity",),
 }
-"""The sections of :attr:`RunHeader.decisive` that each record repeats in its provenance.
+"""Which parts of :attr:`RunHeader.decisive` each record repeats in its provenance.
 
-Each value lists the keys of its section that are not compared.
+The keys are names of sections. A value lists the keys of its section that are not compared.
 """
 
 

@@ -69,7 +69,7 @@ def task_patch(data: bytes, base: FileTree, what: str) -> Delta:
         return apply_patch(data, base)
     except PatchError as error:
         message = f"the task's {what} cannot be applied"  # without details: the patch is an evaluation input
-        hint = "create the patch from the image's files, and a test_patch from those files with setup_patch applied"
+        hint = "create the patch with git diff in the task's image; for a test_patch, apply the setup_patch first"
         raise MaterializationError(message, code=error.code, hint=hint) from None
 
 
