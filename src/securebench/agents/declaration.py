@@ -53,7 +53,11 @@ Runtime: TypeAlias = Literal["node", "python"]
 Dialect: TypeAlias = Literal["responses", "messages", "chat_completions", "gemini"]
 SettingName: TypeAlias = Literal["effort", "system_prompt", "instructions", "max_turns", "allowed_tools", "mcp_servers"]
 Condition: TypeAlias = Literal["provider_tools", "no_provider_tools", "exact_model", SettingName]
-"""A condition on the run: provider tools are on, or off; the model is not one of ``aliases``; a setting is given."""
+"""A condition on the run.
+
+``provider_tools``: provider tools are on. ``no_provider_tools``: they are off. ``exact_model``: the model is not one of
+``aliases``. The name of a setting: the setting is given.
+"""
 SETTINGS: Final = (*get_args(SettingName), "extra_arguments")
 """The settings that a declaration can pass to its program.
 

@@ -26,7 +26,7 @@ SIGKILLED = 137
 TIMED_OUT = 124
 
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
-"""Signals that a runtime gets only from the host: a sandbox cannot send signals to its runtime, but may crash it."""
+"""Signals that only the host sends to a runtime. A sandbox may crash its runtime, but not with these signals."""
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -31,7 +31,7 @@ ENDLESS = "endless"
 ``endless`` differs from ``alone`` only in a shorter time limit.
 """
 ENTERED = "entered"
-"""The ``staging`` of a breakout attempt during which the driver runs other commands in the same persistent sandbox."""
+"""The ``staging`` of a breakout attempt that shares its persistent sandbox with other commands of the driver."""
 LEAKED = "leaked"
 """The ``staging`` of a breakout attempt that starts in a directory that the runtime may have left open."""
 
