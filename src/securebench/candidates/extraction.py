@@ -88,7 +88,7 @@ def seal_changes(store: CandidateStore, collected: Collected, pristine: HostTree
 
 
 def seal_patch_file(store: CandidateStore, workspace: Path, relative: str, pristine: FileTree) -> Sealed:
-    """Seal the changes that the patch in the file ``relative`` of a workspace makes to ``pristine``."""
+    """Apply the patch file ``relative``, a path in a workspace, to ``pristine``, and seal the resulting changes."""
     try:
         data = read_file(workspace, relative, MAX_PATCH_BYTES)
         if not data.strip():

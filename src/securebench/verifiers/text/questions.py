@@ -59,7 +59,10 @@ _SHORTEST_STEM: Final = 3
 
 @dataclass(frozen=True)
 class Question:
-    """A question, and what it reveals about a number in an answer to it."""
+    """The question of a task.
+
+    Its words decide which words an answer may contain besides a number.
+    """
 
     raw: str
     rounded: bool = False
