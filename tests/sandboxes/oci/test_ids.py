@@ -63,13 +63,13 @@ def test_subordinate_ids_end_at_a_gap() -> None:
 
 
 @pytest.mark.parametrize("available", [ROOT, ALONE, GIVEN], ids=["root", "alone", "given"])
-@given(user=st.integers(0, 2**31), probe=st.integers(0, 2**31))
+@given(user=st.integers(0, 2**31) | st.integers(SHIFT, SHIFT + COUNT), probe=st.integers(0, 2**31))
 def test_every_map_can_be_written(available: HostIds, user: int, probe: int) -> None:
     """No range is empty or overlaps another, in the sandbox or on the host.
 
-    If root runs SecureBench, the sandbox's own user has the same id on the host, unless this id is 0. All other mapped
-    ids, and 0, are shifted. If an ordinary user runs SecureBench, the sandbox's own user is mapped to that user, who
-    has the id 0 in the supervisor's namespace.
+    If root runs SecureBench, the sandbox's own user has the same id on the host, unless this id is 0 or the shifted id
+    of another user. All other mapped ids, and 0, are shifted. If an ordinary user runs SecureBench, the sandbox's own
+    user is mapped to that user, who has the id 0 in the supervisor's namespace.
     """
     users, _ = identity_map((user, 0), available)
     assert all(found["size"] > 0 for found in users)
@@ -79,7 +79,7 @@ def test_every_map_can_be_written(available: HostIds, user: int, probe: int) -> 
         assert all(first[1] <= second[0] for first, second in itertools.pairwise(ranges))
     own = outside(users, user)
     if available is ROOT:
-        assert own == (user or SHIFT)
+        assert own == (SHIFT + COUNT if SHIFT <= user < SHIFT + COUNT else user or SHIFT)
         assert probe == user or outside(users, probe) in {None, SHIFT + probe}
     else:
         assert own == 0

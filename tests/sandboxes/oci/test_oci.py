@@ -20,6 +20,7 @@ import pytest
 import securebench
 from leftovers import host_traces
 from securebench.errors import EngineError, InfrastructureError, MaterializationError
+from securebench.images.store.ids import SHIFT
 from securebench.sandboxes.base import MIB, Command, Limits, Mount, SandboxSpec
 from securebench.sandboxes.oci import OciDriver
 from securebench.sandboxes.oci.config import OciConfig, compile_config
@@ -119,6 +120,13 @@ def test_a_stream_can_be_opened_again(oci_driver: OciDriver, base_image: Resolve
     with oci_driver.create(SandboxSpec(image=base_image)) as sandbox:
         result = sandbox.run(shell("echo out > /dev/stdout; echo err > /dev/stderr"))
     assert (result.stdout, result.stderr) == (b"out\n", b"err\n")
+
+
+def test_a_user_may_have_a_shifted_id(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
+    """A sandbox's user may have an id to which another user's id would be mapped on the host."""
+    with oci_driver.create(SandboxSpec(image=base_image, user=(SHIFT + 7, SHIFT))) as sandbox:
+        result = sandbox.run(shell("id -u; id -g; echo err > /dev/stderr"))
+    assert (result.stdout.decode().split(), result.stderr) == ([str(SHIFT + 7), str(SHIFT)], b"err\n")
 
 
 def test_set_id_files_are_nothing_on_the_host(oci_driver: OciDriver, base_image: ResolvedImage, tmp_path: Path) -> None:

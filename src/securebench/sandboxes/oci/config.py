@@ -358,7 +358,7 @@ class HostIds:
 
     ``uids`` and ``gids`` are the counts of consecutive ids that start at ``first``. ``own`` is the host uid and gid of
     the sandbox's user. If ``own`` is ``None``, that user has the same uid and gid on the host as in the sandbox, except
-    that id 0 is mapped to ``first``.
+    that 0 is mapped to ``first``, and each of the consecutive ids to the id after them.
     """
 
     first: int
@@ -395,7 +395,12 @@ def outside(id_map: IdMap, inside: int) -> int:
 def _id_map(own: int, count: int, available: HostIds) -> IdMap:
     """Return an id map, in ascending order, for the sandbox's id ``own`` and as many other ids as possible."""
     hole = available.own is None  # skip one host id, so that each other id ``c`` is still mapped to ``first + c``
-    outside = (own or available.first) if available.own is None else available.own
+    if available.own is not None:
+        outside = available.own
+    elif available.first <= own < available.first + COUNT:
+        outside = available.first + COUNT  # The kernel refuses a map with ranges that overlap.
+    else:
+        outside = own or available.first
     below = min(own, count, COUNT)
     above = min(count - below - hole, COUNT - own - 1)
     entries = [
