@@ -55,8 +55,8 @@ SettingName: TypeAlias = Literal["effort", "system_prompt", "instructions", "max
 Condition: TypeAlias = Literal["provider_tools", "no_provider_tools", "exact_model", SettingName]
 """A condition on the run.
 
-``provider_tools``: provider tools are on. ``no_provider_tools``: they are off. ``exact_model``: the model is not one of
-``aliases``. The name of a setting: the setting is given.
+``provider_tools``: provider tools are on. ``no_provider_tools``: they are off. ``exact_model``: the model, without a
+suffix in brackets, is not one of ``aliases``. The name of a setting: the setting is given.
 """
 SETTINGS: Final = (*get_args(SettingName), "extra_arguments")
 """The settings that a declaration can pass to its program.

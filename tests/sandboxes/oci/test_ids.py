@@ -67,9 +67,10 @@ def test_subordinate_ids_end_at_a_gap() -> None:
 def test_every_map_can_be_written(available: HostIds, user: int, probe: int) -> None:
     """No range is empty or overlaps another, in the sandbox or on the host.
 
-    If root runs SecureBench, the sandbox's own user has the same id on the host, unless this id is 0 or the shifted id
-    of another user. All other mapped ids, and 0, are shifted. If an ordinary user runs SecureBench, the sandbox's own
-    user is mapped to that user, who has the id 0 in the supervisor's namespace.
+    If root runs SecureBench, the sandbox's own user has the same id on the host, unless this id is 0 or a shifted id.
+    0 is shifted, and a shifted id is mapped to the id after all shifted ids. All other mapped ids are shifted. If an
+    ordinary user runs SecureBench, the sandbox's own user is mapped to that user, who has the id 0 in the supervisor's
+    namespace.
     """
     users, _ = identity_map((user, 0), available)
     assert all(found["size"] > 0 for found in users)

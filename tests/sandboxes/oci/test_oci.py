@@ -123,7 +123,7 @@ def test_a_stream_can_be_opened_again(oci_driver: OciDriver, base_image: Resolve
 
 
 def test_a_user_may_have_a_shifted_id(oci_driver: OciDriver, base_image: ResolvedImage) -> None:
-    """A sandbox's user may have an id to which another user's id would be mapped on the host."""
+    """A sandbox's user may have an id to which, if root runs SecureBench, the id of another user is mapped."""
     with oci_driver.create(SandboxSpec(image=base_image, user=(SHIFT + 7, SHIFT))) as sandbox:
         result = sandbox.run(shell("id -u; id -g; echo err > /dev/stderr"))
     assert (result.stdout.decode().split(), result.stderr) == ([str(SHIFT + 7), str(SHIFT)], b"err\n")

@@ -21,10 +21,10 @@ obvious parts:
 * ``/tmp`` counts as memory. It is mounted exec, like the workspace, because agents build and run programs there.
 * The ``devpts`` mount names no group for terminals (``gid=``), because in a sandbox, only their owner needs access.
 * ``oomScoreAdj`` is at least that of this process, and never low enough to protect a sandbox from the OOM killer.
-* If SecureBench runs as root, id 0 in a sandbox is id ``SHIFT`` on the host. The uid and gid of ``spec.user``, if they
-  are not 0, are the same on the host, so files that this user writes to a directory of the host have the expected
-  owner. Any other id ``c`` is ``SHIFT + c`` on the host. These shifted ids own the unpacked images and nothing
-  else.
+* If SecureBench runs as root, an id ``c`` in a sandbox is ``SHIFT + c`` on the host. These shifted ids own the unpacked
+  images and nothing else. But the uid and gid of ``spec.user``, if they are not 0, are the same on the host, so files
+  that this user writes to a directory of the host have the expected owner. If such an id is itself in the range of the
+  shifted ids, it is ``SHIFT + COUNT`` on the host.
 * An ordinary user can map only their own id and their subordinate ids. ``spec.user``, whatever its id in the sandbox,
   has the user's own id on the host. Without subordinate ids, it is the only user in the sandbox.
 """
@@ -358,7 +358,7 @@ class HostIds:
 
     ``uids`` and ``gids`` are the counts of consecutive ids that start at ``first``. ``own`` is the host uid and gid of
     the sandbox's user. If ``own`` is ``None``, that user has the same uid and gid on the host as in the sandbox, except
-    that 0 is mapped to ``first``, and each of the consecutive ids to the id after them.
+    that 0 is mapped to ``first``, and every id in the range of the consecutive ids to the one id after this range.
     """
 
     first: int

@@ -69,7 +69,10 @@ def task_patch(data: bytes, base: FileTree, what: str) -> Delta:
         return apply_patch(data, base)
     except PatchError as error:
         message = f"the task's {what} cannot be applied"  # without details: the patch is an evaluation input
-        hint = "create the patch with git diff in the task's image; for a test_patch, apply the setup_patch first"
+        hint = (
+            "create the patch in the task's image, with 'git add -A' and 'git diff --cached --binary'; "
+            "for a test_patch, apply and commit the setup_patch first"
+        )
         raise MaterializationError(message, code=error.code, hint=hint) from None
 
 

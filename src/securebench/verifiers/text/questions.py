@@ -59,9 +59,9 @@ _SHORTEST_STEM: Final = 3
 
 @dataclass(frozen=True)
 class Question:
-    """The question of a task.
+    """The question of a task, and facts about its accepted answers.
 
-    Its words decide which words an answer may contain besides a number.
+    Together, they decide which words an answer may contain besides a number.
     """
 
     raw: str

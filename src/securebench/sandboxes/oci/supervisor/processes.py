@@ -26,7 +26,10 @@ SIGKILLED = 137
 TIMED_OUT = 124
 
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
-"""Signals that only the host sends to a runtime. A sandbox may crash its runtime, but not with these signals."""
+"""Signals that a sandbox cannot make its runtime receive, even by crashing it.
+
+The exception is SIGKILL if the sandbox runs out of memory. This is handled separately.
+"""
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

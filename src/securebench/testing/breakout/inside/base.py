@@ -31,7 +31,10 @@ ENDLESS = "endless"
 ``endless`` differs from ``alone`` only in a shorter time limit.
 """
 ENTERED = "entered"
-"""The ``staging`` of a breakout attempt that shares its persistent sandbox with other commands of the driver."""
+"""The ``staging`` of a breakout attempt in its own persistent sandbox.
+
+At the same time, the driver runs other commands in this sandbox.
+"""
 LEAKED = "leaked"
 """The ``staging`` of a breakout attempt that starts in a directory that the runtime may have left open."""
 
