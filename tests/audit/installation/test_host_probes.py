@@ -62,6 +62,13 @@ def test_slow_attacks_are_contained(name: str, context: ProbeContext) -> None:
     assert outcomes(SLOW[name], context, name) == {name: AuditOutcome.CONTAINED}
 
 
+@pytest.mark.parametrize("limit", ["MAX_SECONDS", "MAX_TOTAL_SECONDS"])
+def test_too_much_cpu_time_is_a_problem(limit: str, context: ProbeContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attack that uses more CPU time than one of the limits is not contained."""
+    monkeypatch.setattr(host_probes, limit, -1.0)
+    assert set(outcomes("archive", context, "a device").values()) == {AuditOutcome.NOT_CONTAINED}
+
+
 @pytest.mark.slow
 def test_hostile_texts_stay_text(context: ProbeContext) -> None:
     """Hostile texts in records are contained in each output format.

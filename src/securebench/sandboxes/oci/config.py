@@ -397,8 +397,8 @@ def _id_map(own: int, count: int, available: HostIds) -> IdMap:
     hole = available.own is None  # skip one host id, so that each other id ``c`` is still mapped to ``first + c``
     if available.own is not None:
         outside = available.own
-    elif available.first <= own < available.first + COUNT:
-        outside = available.first + COUNT  # The kernel refuses a map with ranges that overlap.
+    elif available.first <= own < available.first + count:
+        outside = available.first + count  # The kernel refuses a map with ranges that overlap.
     else:
         outside = own or available.first
     below = min(own, count, COUNT)
