@@ -106,11 +106,14 @@ def _run_directories() -> Iterator[Path]:
 
 
 def _is_foreign(directory: Path, family: set[int]) -> bool:
-    """Whether the owner of ``directory`` is running and is not in ``family``: this process and its descendants."""
+    """Whether the owner of ``directory`` is running and is not in ``family``: this process and its descendants.
+
+    A directory whose owner file is gone counts as foreign, because it is just being removed.
+    """
     try:
         owner = Owner.parse((directory / "owner").read_text().strip())
-    except OSError:  # it was removed meanwhile
-        return False
+    except OSError:
+        return True
     return owner is not None and owner.is_alive() and owner.pid not in family
 
 

@@ -20,7 +20,6 @@ from securebench.tester_run import RunOptions
 from securebench.tester_run.reverify import reverify
 from securebench.verifiers.terminal_task import TerminalTaskVerifier
 from selected import variants
-from tester_run.real_run import RealRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,17 +70,6 @@ def test_a_workspace(driver: SandboxDriver, tmp_path: Path) -> None:
     recorded = record.provenance["driver"]
     assert (recorded["name"], recorded["runtime"]) == (info.name, info.runtime)
     assert record.provenance["image"] == records["sort-numbers"]["provenance"]["image"]
-
-
-def test_four_families(driver: SandboxDriver, tmp_path: Path) -> None:
-    """Given only the run directory, ``reverify`` finds the pack, confirms all four verdicts and cleans up."""
-    one = RealRun(tmp_path, driver, rounds=1)
-    assert one.finish("--workers", "2").returncode == 0
-    command = [sys.executable, "-m", one.main, "reverify", str(tmp_path / "results")]
-    done = subprocess.run(command, env=one.environment({}), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "4 of 4 verdicts confirmed" in done.stdout
-    assert not one.left()
 
 
 @pytest.mark.engine

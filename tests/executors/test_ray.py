@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,7 +29,6 @@ from tester_run.running import records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     from securebench.executors.base import Executor
     from securebench.sandboxes.base import SandboxDriver
@@ -163,6 +163,20 @@ def test_a_run_on_two_nodes_is_a_local_run(
         check=False,
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_workers_that_are_being_opened_when_the_run_ends(tmp_path: Path, cluster: RayCluster) -> None:
+    """They are closed, and have the time to clean up, as workers that have been opened."""
+    program = Path(__file__).with_name("unfinished_opening.py")
+    done = subprocess.run(
+        [sys.executable, str(program), cluster.address, str(tmp_path)],
+        env=RealRun.environment(cluster.variables),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["first"]
 
 
 def test_a_node_is_killed(

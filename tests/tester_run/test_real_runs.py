@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -220,3 +222,14 @@ def test_a_run_under_any_umask(tmp_path: Path, driver: SandboxDriver, umask: int
     [journal] = one.root.rglob("candidates.jsonl")
     assert not any(path.stat().st_mode & 0o022 for path in (journal, *journal.parent.iterdir(), journal.parent))
     assert journal.parent.stat().st_mode & 0o077 == (0 if umask else 0o055)
+
+
+def test_judged_again(tmp_path: Path, driver: SandboxDriver) -> None:
+    """Given only the run directory, ``reverify`` finds the pack, confirms all four verdicts and cleans up."""
+    one = RealRun(tmp_path, driver, rounds=1)
+    assert one.finish("--workers", "2").returncode == 0
+    command = [sys.executable, "-m", one.main, "reverify", str(tmp_path / "results")]
+    done = subprocess.run(command, env=one.environment({}), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "4 of 4 verdicts confirmed" in done.stdout
+    assert not one.left()

@@ -197,7 +197,7 @@ class RaySlots:
             if self._closed:
                 return
             self._closed = True
-            actors, self._all = self._all, []
+            actors = list(self._all)
             self._changed.notify_all()
         if not self._is_headless:
             with suppress(self._ray.exceptions.RayError, ValueError):
@@ -278,11 +278,14 @@ class RaySlots:
         self._start(self._add_slot)
 
     def _kill(self, actor: Any) -> None:
-        with suppress(self._ray.exceptions.RayError, ValueError):
-            self._ray.kill(actor)
+        """Kill ``actor``, unless the run has ended and :meth:`close` kills it, which lets it clean up first."""
         with self._changed:
             if actor in self._all:
+                if self._closed:
+                    return
                 self._all.remove(actor)
+        with suppress(self._ray.exceptions.RayError, ValueError):
+            self._ray.kill(actor)
 
     def _exclude(self, node: str, why: str) -> None:
         with self._changed:
@@ -350,7 +353,7 @@ class RaySlots:
         actor = slot.actor
         with self._changed:
             if self._closed:
-                return
+                raise _NodeUnfitError("the run has ended")
             self._all.append(actor)
         for start in range(0, len(self._settings), _PIECE):
             self._ray.get(actor.add_settings.remote(self._settings[start : start + _PIECE]))
